@@ -29,8 +29,7 @@ def build(
 ) -> int:
     """Bring the book of a profile up to date; return 0, or 1 when a notebook or the pages failed.
 
-    `seeds` take the place of the profile's. `jobs` notebooks run side by side. With `only`, these and those that they
-    come after run, and the pages are left. `options` go to Snakemake.
+    With `only`, these and those that they come after run, and the pages are left. `options` go to Snakemake.
     """
     plans = notebooks.plan(runtime.root(), profile, seeds)
     for name in only or plans:

@@ -44,7 +44,6 @@ def execute(page: Page, folder: Path, name: str) -> Path:
     running, done, failed = (folder / state / f"{name}.ipynb" for state in ("running", "notebooks", "failed"))
     for path in (running, done, failed):
         path.parent.mkdir(parents=True, exist_ok=True)
-    failed.unlink(missing_ok=True)
     book = papermill.iorw.load_notebook_node(str(page.notebook))
     fill(book.cells, page.words)
     run = partial(

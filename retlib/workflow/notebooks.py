@@ -62,10 +62,7 @@ def pages(root: Path) -> dict[str, Page]:
 
 
 def plan(root: Path, profile: str, seeds: Sequence[int] | None = None) -> dict[str, Page]:
-    """Return how a profile makes each page of the project at `root`; parameters are complete, defaults included.
-
-    `seeds` take the place of the profile's. Raises `SettingError` if the profile, or a name in it, is unknown.
-    """
+    """Return how a profile makes each page, with all its parameters; `seeds` take the place of the profile's."""
     require_one_of("PROFILE", profile, profiles(root))
     entries = settings(root, profile)
     others, book = entries.pop("others", None), pages(root)
@@ -155,11 +152,7 @@ def urgency(plans: Mapping[str, Page], profile: str) -> dict[str, int]:
 
 @cache
 def cost(name: str, profile: str) -> tuple[int, int]:
-    """Return what the trainings of a page's published rows took: seconds, and MB of memory.
-
-    Rows of another profile are taken where this has none. Of a chain each row has the time of the whole: sums are upper
-    bounds.
-    """
+    """Return what the trainings of a page's published rows took at most: seconds, and MB of memory."""
     files = (reference_folder(each, name) / "rows.parquet" for each in (profile, *PROFILE_ORDER))
     rows = next((pd.read_parquet(file) for file in files if file.is_file()), pd.DataFrame())
     rows = rows.reindex(columns=["system", "seed", "seconds", "peak_memory"])

@@ -51,10 +51,7 @@ def folder(path: Path) -> Path:
 
 
 def read(path: Path, root: Path) -> tuple[Sweep, dict[str, Page]]:
-    """Return what a sweep's file says, and the page of each combination by a name for its copy.
-
-    Raises `SettingError` or `DataError` for what it says wrongly, or a notebook without its data.
-    """
+    """Return what a sweep's file says, and the page of each combination by a name for its copy."""
     content = read_yaml(path)
     try:
         sweep = check(Sweep, content)
@@ -78,10 +75,7 @@ def read(path: Path, root: Path) -> tuple[Sweep, dict[str, Page]]:
 
 
 def run(path: Path, jobs: int) -> tuple[pd.DataFrame, int]:
-    """Run the combinations that are not up to date; return all recorded rows, and 0, or 1 when one failed.
-
-    Rows have a column for each varied parameter.
-    """
+    """Run what is not up to date; return all rows, with a column for each varied parameter, and 1 when one failed."""
     sweep, pages = read(path, runtime.root())
     code, frames = build.run(folder(path), jobs, {"sweep": path.resolve()}, only=[*pages]), []
     for name, page in pages.items():
