@@ -75,8 +75,7 @@ def loaded(name, said):
     try:
         return datasets.load(name)
     except DataError as error:
-        assert said in str(error) and len(str(error)) < 2000, str(error)[:3000]
-        assert str(error).count("/mine") == 1, str(error)[:3000]
+        assert said in str(error) and len(str(error)) < 2000 and str(error).count("/mine") == 1
 
 
 def lines_of(raw):

@@ -126,16 +126,12 @@ def test_what_is_said_of_other_pages_is_in_no_text(fake):
     for gone in ("Stretch by", "Grow in", "no such thing", "Two names", "Add up every", "that closes", "See Also"):
         assert gone not in text
     assert "total: Here it is an attribute without a page." in text and "Some words that are no listing." in text
-
-
-def test_passages_do_not_run_over_the_end_of_the_opening(fake):
+    # No passage runs over the end of the opening.
     texts = fake["passages"]["text"]
     assert texts[f"{TOTAL}#0"] == "Return the sum of all the values. It is exact, and scale is not."
     assert texts[f"{TOTAL}#1"] == "values: What is added up."
     assert fake["pages"]["opening"][TOTAL] == 1 and fake["passages"]["article"].eq(TOTAL).sum() == 2
-
-
-def test_pages_of_one_name_that_are_linked_are_one_to_a_reader(fake):
+    # Pages of one name that are linked are one to a reader.
     pages = fake["pages"]
     assert pages["cluster"]["fakedocs.Box.scale"] == pages["cluster"][OTHER_SCALE] != pages["cluster"][SCALE]
     assert pages.groupby("cluster")["split"].nunique().eq(1).all()

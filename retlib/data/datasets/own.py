@@ -342,10 +342,9 @@ def _public(name: str, one: str) -> tuple:
             for each in next(iter(parts.values())).docs_iter()
         }
     except Exception as error:  # of many kinds: of the network, the formats, absent packages
-        raise DataError(
-            f"{name}: ir-datasets cannot fetch or read it ({type(error).__name__}: {error}). Check the network, move "
-            "away what is damaged in $IR_DATASETS_HOME or ~/.ir_datasets, and try again (see https://ir-datasets.com)."
-        ) from error
+        how = "check the network, and move away what is damaged in $IR_DATASETS_HOME or ~/.ir_datasets"
+        wrong = f"ir-datasets cannot fetch or read it ({type(error).__name__}: {error}): {how}"
+        raise DataError(f"{name}: {wrong}") from error
     queries = pd.DataFrame(rows, columns=["query_id", "text"]).drop_duplicates("query_id").set_index("query_id")
     queries["text"] = queries["text"].str.split().str.join(" ")
     judged = judged.reset_index("split").drop_duplicates(QRELS[:2], ignore_index=True)
