@@ -51,13 +51,19 @@ class FileTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        from tokenizers import Tokenizer as Library
-
         try:
-            plain = json.loads(path.read_text(encoding="utf-8")) | {"truncation": None, "padding": None}
-            ids = Library.from_str(rules := json.dumps(plain, ensure_ascii=False)).get_vocab()
+            return cls.of(path.read_text(encoding="utf-8"))
         except Exception as error:  # of many kinds: the library has no class of its own
             raise DataError(f"{path}: no tokenizer of the library `tokenizers` ({error})") from error
+
+    @classmethod
+    @lru_cache(maxsize=8)  # every model that begins with it is saved and read with it
+    def of(cls, text: str) -> Self:
+        """Return the tokenizer that such a text describes."""
+        from tokenizers import Tokenizer as Library
+
+        rules = json.dumps(json.loads(text) | {"truncation": None, "padding": None}, ensure_ascii=False)
+        ids = Library.from_str(rules).get_vocab()
         return cls(tuple(sorted(ids, key=ids.get)), (rules,))
 
     def save(self, path: Path) -> None:
