@@ -195,10 +195,7 @@ class Experiment:
     def measure(
         self, system: str, test: Collection, seed: int, make: Outcome | Callable[[], Outcome], measures: Sequence[str]
     ) -> None:
-        """Run a system on a collection's test queries, evaluate it and record it, values by query included.
-
-        `make` gives the outcome, and its time is recorded; or it is the outcome, whose time is not known.
-        """
+        """Record an outcome on test queries, by query too; and the time of making it, where `make` does that."""
         if not self.live:
             return
         queries, qrels = held_out(test, "test")
@@ -216,10 +213,7 @@ class Experiment:
             self.record(system, test.name, str(measure), value, seed, **details, candidates=count, data=data)
 
     def record_curve(self, system: str, collection: str, seed: int, cost: Cost) -> None:
-        """Record in the table `learning` what validation saw of a training's last stage, if there was a training.
-
-        The `score` is in points of 100; the weights of a step may be `kept`.
-        """
+        """Record what validation saw of a training's last stage in the table `learning`, in points of 100."""
         lines = [(system, collection, int(seed), step, 100 * score, step == cost.steps) for step, score in cost.curve]
         if self.live and lines:
             columns = ["system", "collection", "seed", "step", "score", "kept"]

@@ -76,10 +76,7 @@ def targets(experiment: Experiment) -> dict[str, list[Target]]:
 
 
 def with_labels(targets: Iterable[Target]) -> list[str]:
-    """Return the tests whose own labels can train: those with judged queries beside those of the test.
-
-    Not those whose candidates are sentences in their passages (ReQA): the paper trains on no labels of these.
-    """
+    """Return the tests whose own labels can train; none of ReQA, on whose labels the paper trains nothing."""
     names = []
     for name, whole in ((each.test.name, each.trains) for each in targets):
         judged = pd.concat([whole.relevant(split)["query_id"] for split in ("train", "dev")])

@@ -57,7 +57,7 @@ KINDS: dict[str, dict[str, Any]] = {
 # Of embeddings from scratch, and of the generator, which begins with them: tokens of the vocabulary, sizes, tokens of a
 # document, steps of pre-training, tokens of a passage, passes over the labels of others, the batch, documents that it
 # asks about. Then steps on questions from each kind of start.
-FIELDS = "vocabulary width dimension length pretraining passage epochs batch asked static transformer random"
+FIELDS = "vocabulary width dimension length pretraining passage epochs batch documents static transformer random"
 Budget = namedtuple("Budget", FIELDS)
 # What minutes buy, on two cores and some ten thousand documents. The last is that of the published rows.
 BUDGETS = {
@@ -110,14 +110,14 @@ class Corpus(NamedTuple):
     """A corpus of a chapter."""
 
     whole: Collection
-    asked: Collection  # the same documents with a generator's questions
+    generated: Collection  # the same documents with a generator's questions
     labelled: bool  # whether its own questions judge, and train where there are some for that
     share: float  # of the generated questions that judge, those whose own document is among the first ten of BM25
 
     @property
     def sets(self) -> dict[str, Collection]:
         """The collections whose questions say something, by their kind; those that judge first, if any do."""
-        generated = {"generated": self.asked} if self.share >= FLOOR else {}
+        generated = {"generated": self.generated} if self.share >= FLOOR else {}
         return {"own": self.whole, **generated} if self.labelled else {**generated, "own": self.whole}
 
     @property
@@ -165,7 +165,7 @@ def describe(corpora: Sequence[Corpus]) -> pd.DataFrame:
     for each in corpora:
         facts = {name: str(value) for name, value in each.whole.facts.items() if value}
         share = {"own document in BM25's first ten (%)": round(100 * each.share)}
-        for kind, part, counts in (("own", each.whole, facts), ("generated", each.asked, share)):
+        for kind, part, counts in (("own", each.whole, facts), ("generated", each.generated, share)):
             judges = each.labelled if kind == "own" else not each.labelled and each.share >= FLOOR
             row = {"corpus": each.whole.name, "questions": kind, "documents": len(part.documents)}
             row |= {split: len(part.split(split)) for split in SPLITS}
@@ -206,5 +206,5 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
         runs.write_trec(system.run(target, seed), folder / "run.txt", "retlib")
         runs.write_qrels(target.test.judgments("test"), folder / "qrels.txt")
     if "generated" in corpus.sets:
-        beir.write(corpus.asked, folder / "questions")
+        beir.write(corpus.generated, folder / "questions")
     return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder

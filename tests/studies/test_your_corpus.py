@@ -170,7 +170,7 @@ def test_questions_that_cannot_be_told_from_noise_neither_judge_nor_train(tmp_pa
     good, noise = (your_corpus.corpus(name, writer(each), Lexical(BM25()), 30, True, 0) for each in ("", "the river"))
     assert (
         good.share == 1.0
-        and next(iter(good.sets.values())) is good.asked
+        and next(iter(good.sets.values())) is good.generated
         and list(good.training) == ["generated questions"]
     )
     # Of 40 documents with both words the first ten are the same for every question.
@@ -195,7 +195,14 @@ def test_starts_are_those_that_are_installed_or_named(monkeypatch):
     with pytest.raises(SettingError, match="'statik' is none of static, minilm, random"):
         your_corpus.starts(["statik"], 2)
     # Minutes buy the largest budget that they reach.
-    assert [your_corpus.budget(minutes).asked for minutes in (0, 1, 2, 9, 60, 10_000)] == [40, 40, 400, 400, 600, 600]
+    assert [your_corpus.budget(minutes).documents for minutes in (0, 1, 2, 9, 60, 10_000)] == [
+        40,
+        40,
+        400,
+        400,
+        600,
+        600,
+    ]
 
 
 @pytest.mark.parametrize(
