@@ -23,17 +23,17 @@ Pieces = Sequence[tuple[float, float]]  # variances, each with its degrees of fr
 
 
 def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """Return values of measures by query, computed by ir-measures, in the order of `qrels`.
+    """Return values of measures by query, computed by ir-measures: columns `query_id`, `measure`, `value`.
 
-    Columns `query_id`, `measure`, `value`. The `run` is one of `retlib.retrieval.runs.make_run`, in its order. `qrels`
-    have `query_id`, `doc_id` and `relevance`; a query without results scores 0. In ``AP@100`` (Gillick 2018, section
-    3.1) the sum of precisions at relevant ranks is over the number of known relevant documents.
+    The `run` is one of `retlib.retrieval.runs.make_run`, in its order; queries come in the order of `qrels`
+    (`query_id`, `doc_id`, `relevance`), and one without results scores 0. In ``AP@100`` (Gillick 2018, section 3.1) the
+    sum of precisions at relevant ranks is over the number of known relevant documents.
     """
     parsed = {str(measure): measure for measure in map(_parsed, measures)}
     require(len(qrels) > 0, "there is no judgment to evaluate against", DataError)
     recalls = {name: each for name, each in parsed.items() if each.NAME == "R" and {*each.params} == {"cutoff"}}
     others = [each for name, each in parsed.items() if name not in recalls]
-    values = {**(_recalls(run, qrels, recalls) if recalls else {}), **(_measured(run, qrels, others) if others else {})}
+    values = (_recalls(run, qrels, recalls) if recalls else {}) | (_measured(run, qrels, others) if others else {})
     queries = pd.Index(qrels["query_id"].unique(), name="query_id")
     table = pd.DataFrame(values, queries, [*parsed], dtype=float).fillna(0.0)
     return table.melt(var_name="measure", ignore_index=False).reset_index()
@@ -77,8 +77,7 @@ def _parsed(name: str) -> Any:
     try:
         return ir_measures.parse_measure(name)
     except (NameError, TypeError, ValueError) as error:
-        wrong = f"measure {name!r} is not one of ir-measures' (for instance AP@100, R@1, nDCG@10, RR@10, P@1)"
-        raise SettingError(wrong) from error
+        raise SettingError(f"measure {name!r} is not one of ir-measures' (AP@100, R@1, nDCG@10, …)") from error
 
 
 def is_score(name: str) -> bool:
@@ -115,7 +114,7 @@ class Comparison:
         return float(special.stdtr(self.freedom, -self._t(null)))
 
     def p_less(self, null: float = 0.0) -> float:
-        """Return the p-value of the hypothesis that the effect is at least `null`, in its own tail."""
+        """Return the p-value, in its own tail, of the hypothesis that the effect is at least `null`."""
         return float(special.stdtr(self.freedom, self._t(null)))
 
     def p_equivalent(self, margin: float) -> float:
@@ -139,22 +138,22 @@ def same_seeds(*systems: pd.DataFrame) -> list[pd.DataFrame]:
 def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
     r"""Compare two systems in pairs, with queries and seeds both as random effects.
 
-    `a` and `b` have an index of queries and a column for each seed. A system without seeds has one column, which is
-    compared with every seed of the other. Queries of one cluster share their relevant documents: their differences are
-    summed before the variance is taken.
+    `a` and `b` have an index of queries and a column for each seed; one column is compared with every seed of the
+    other. Queries of one cluster share relevant documents: their differences are summed before the variance is taken.
 
     With :math:`d_{qs}` the difference for query q under seed s, the variance of the mean is
     :math:`\mathrm{Var}_q(\bar d_{q\cdot})/Q + \mathrm{Var}_s(\bar d_{\cdot s})/S`: the paired t-test's, plus what
     another seed would change. It counts the interaction twice, and so errs on the wide side. Degrees of freedom follow
     Satterthwaite.
     """
-    require(a.index.equals(b.index), "two systems can only be compared over the same queries", DataError)
-    wrong = f"two systems can only be compared over the same seeds (here {list(a.columns)} and {list(b.columns)})"
-    require(1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns), wrong, DataError)
+    seeded = 1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns)
+    require(
+        a.index.equals(b.index) and seeded, "only systems over the same queries and seeds can be compared", DataError
+    )
     difference = a.to_numpy(dtype=float) - b.to_numpy(dtype=float)  # (Q, S), by broadcasting
     effect = float(difference.mean())
     groups = np.arange(len(a)) if clusters is None else pd.factorize(clusters.reindex(a.index))[0]
-    require(bool((groups >= 0).all()), "some queries of the comparison have no cluster", DataError)
+    require(bool((groups >= 0).all()), "some queries have no cluster", DataError)
     sums = np.bincount(groups, weights=difference.mean(axis=1) - effect)
     count = len(sums)
     require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)
@@ -168,8 +167,8 @@ def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None)
 def average(parts: Sequence[Comparison], pooled: Pieces = ()) -> Comparison:
     """Return the mean of comparisons over the queries of several data sets.
 
-    The errors of queries are independent. Seeds are not: one model may answer several data sets, so the variance over
-    seeds is taken after the mean over these. What other systems tell of it is `pooled`; see `between_seeds`.
+    One model may answer several data sets, so the variance over seeds is taken after the mean over these. What other
+    systems tell of it is `pooled`; see `between_seeds`.
     """
     count = len(parts)
     of_queries = [part.by_query or (part.error**2, part.freedom) for part in parts]
@@ -178,15 +177,10 @@ def average(parts: Sequence[Comparison], pooled: Pieces = ()) -> Comparison:
     shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
     # Where they have no two seeds in common, they are other trainings.
     of_seeds = [piece for values in ([shared] if len(shared) > 1 else seeded) for piece in _of_seeds(values)]
-    error, freedom = _joined(of_queries)
-    return Comparison(
-        float(np.mean([part.effect for part in parts])),
-        *_joined([*of_queries, *larger(of_seeds, pooled)]),
-        sum(part.queries for part in parts),
-        min(part.seeds for part in parts),
-        by_query=(error**2, freedom),
-        by_seed=shared.to_dict() if len(shared) > 1 else {},
-    )
+    effect, (error, freedom) = float(np.mean([part.effect for part in parts])), _joined(of_queries)
+    queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
+    by_seed, joined = shared.to_dict() if len(shared) > 1 else {}, _joined([*of_queries, *larger(of_seeds, pooled)])
+    return Comparison(effect, *joined, queries, seeds, (error**2, freedom), by_seed)
 
 
 def _of_seeds(values: pd.Series) -> Pieces:
@@ -198,10 +192,10 @@ def _of_seeds(values: pd.Series) -> Pieces:
 def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, int]]:
     r"""Return the variance between seeds: each system's own, and what all share in a seed; each with its freedom.
 
-    `means` has a row for each of two systems or more and a column for each of two seeds or more. The analysis of
-    variance of :math:`x_{is} = \mu_i + b_s + e_{is}` over S systems and n seeds: :math:`\mathrm{Var}(e)` is the mean
-    square of what systems and seeds leave, with (S - 1)(n - 1) degrees of freedom; :math:`\mathrm{Var}(b)` is that of
-    the seeds' means less :math:`\mathrm{Var}(e) / S`, with n - 1. A weighted sum of systems has
+    `means` are (S, n), of two systems or more under two seeds or more. The analysis of variance of
+    :math:`x_{is} = \mu_i + b_s + e_{is}`: :math:`\mathrm{Var}(e)` is the mean square of what systems and seeds leave,
+    with (S - 1)(n - 1) degrees of freedom; :math:`\mathrm{Var}(b)` is that of the seeds' means less
+    :math:`\mathrm{Var}(e) / S`, with n - 1. A weighted sum of systems has
     :math:`\sum w_i^2 \mathrm{Var}(e) / n + (\sum w_i)^2 \mathrm{Var}(b) / n`: what two trained systems share goes out
     in their difference, and stays in one to a system that is not trained.
     """
@@ -215,8 +209,7 @@ def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, 
 def larger(own: Pieces, pooled: Pieces) -> Pieces:
     """Return the larger of a comparison's own variance over seeds and the pooled one, with its freedom.
 
-    What `between_seeds` pools is the average system's: alone, it rejects three times too often for a noisy system
-    (``tests/evaluation/test_seed_variance.py``).
+    Alone, the pooled one rejects three times too often for a noisy system (``tests/evaluation/test_seed_variance.py``).
     """
     return max(own, pooled, key=lambda pieces: sum(variance for variance, _ in pieces))
 
@@ -237,24 +230,19 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
-    """Return precision@1 within fixed rows of `size` candidates: consecutive blocks of validation pairs.
+    """Return precision@1 of pairs, (n, d), within consecutive blocks of `size`; a document of the group is a hit.
 
     Gillick 2018 (section 2.2) tunes on the precision@1 within a training batch, which says nothing at batch 2.
-    Encodings have shape (n, d). A document of the same group is as good as the query's own.
     """
-    hits = []
-    for start in range(0, len(queries), size):
-        block = slice(start, start + size)
-        best = (queries[block] @ documents[block].T).argmax(axis=1)
-        hits.append(float((groups[block][best] == groups[block]).mean()) * len(best))
-    return sum(hits) / len(queries)
+    blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
+    best = [block.start + (queries[block] @ documents[block].T).argmax(axis=1) for block in blocks]
+    return float((groups[np.concatenate(best)] == groups).mean())
 
 
 def rows_reciprocal_rank(scores: np.ndarray, hits: np.ndarray) -> float:
-    """Return the mean over rows of candidates of 1 / rank of the first hit; 0 for a row without one.
+    """Return the mean over rows of candidates, (Q, n), of 1 / rank of the first hit; 0 for a row without one.
 
-    Arrays have shape (Q, n); `scores` are -inf where a row has fewer. Ties and scores that are no numbers count against
-    the model: equal scores are no ranking.
+    Ties and scores that are no numbers count against the model: equal scores are no ranking.
     """
     best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
     ranks = 1 + (~(scores < best) & ~hits).sum(axis=1)

@@ -15,8 +15,7 @@ from retlib.retrieval.lexical import BM25
 def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
     """Return whether BM25, with its default settings, finds a query's own passage first: a filter for `generated`.
 
-    `generated` has columns `passage_id` and `query`, written by people, too; `passages` is id to text. Raises
-    `DataError` for a query of another passage.
+    `generated` has columns `passage_id` and `query`; `passages` is id to text. `DataError` for another passage's query.
     """
     own = passages.index.get_indexer(generated["passage_id"])
     others = generated["passage_id"][own < 0][:1].tolist()
@@ -26,13 +25,12 @@ def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
 
 
 def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
-    """Return what a decoding gives, in numbers (Liang 2020, Table 5 has the pairs).
+    """Return what a decoding gives, in numbers (Liang 2020, Table 5 has the pairs); arguments as in `round_trip`.
 
-    `generated` is as in `round_trip`; `passages` holds all that queries were asked for. `passages`, `pairs` and
-    `queries` (different ones) are counts, `pairs per passage` and `words per query` means. `distinct-1` and
-    `distinct-2` (Li et al. 2016) are the shares of different words and pairs of neighbouring words in a passage's
-    queries, as means over passages: over all queries together they would fall as these grow. `overlap` is the share of
-    a query's words that stand in its passage, and `round trip` that of the queries for which `round_trip` holds.
+    `queries` counts different ones. `distinct-1` and `distinct-2` (Li et al. 2016) are the shares of different words
+    and pairs of neighbouring words in a passage's queries, as means over passages: over all queries together they would
+    fall as these grow. `overlap` is the share of a query's words that stand in its passage, and `round trip` that of
+    the queries for which `round_trip` holds.
     """
     require(len(generated) > 0, "there is no query to measure", DataError)
     leads_home, queries = round_trip(generated, passages), [words(query) for query in generated["query"]]

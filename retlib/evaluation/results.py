@@ -6,8 +6,7 @@ An experiment's results are a folder of Parquet files, small enough to be commit
 - ``queries/<collection>.<split>.<measure>.parquet``: per-query values, a column for each system and seed;
 - ``tables/<name>.parquet``: what a figure or table of the page needs besides.
 
-The reader's own run lies under the build folder, the published one under ``data/reference``. The two are never mixed
-within an experiment.
+The reader's own run lies under the build folder, the published one under ``data/reference``; they are never mixed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import glob
 import json
 import os
 import shutil
-import tempfile
 from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -35,21 +33,19 @@ from retlib.evaluation.measures import Comparison, Pieces, average, between_seed
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
 
+Frames = MutableMapping[Any, pd.DataFrame]
 _SEPARATOR = " | seed "  # between system and seed in the column names of per-query files
 
 
 class Results:
     """The recorded results of one experiment.
 
-    `rows` have the columns `FIRST` and what else was recorded (parameters, cost, environment). `queries` are frames by
-    (collection, split, measure): index query; a column `cluster`, and one for each system and seed.
+    `rows` have the columns `FIRST` and parameters, cost and environment. `queries` are frames by (collection, split,
+    measure): index query; columns (system, seed), the first of them ("cluster", 0).
     """
 
     def __init__(
-        self,
-        rows: pd.DataFrame | None = None,
-        queries: MutableMapping[tuple[str, str, str], pd.DataFrame] | None = None,
-        tables: MutableMapping[str, pd.DataFrame] | None = None,
+        self, rows: pd.DataFrame | None = None, queries: Frames | None = None, tables: Frames | None = None
     ) -> None:
         self._rows = pd.DataFrame(columns=FIRST) if rows is None else rows
         self.queries, self.tables = queries or {}, tables or {}
@@ -106,10 +102,7 @@ class Results:
         return [] if frame is None else [*frame.columns.unique(0).drop("cluster")]
 
     def per_query(self, collection: str, split: str, measure: str, system: str) -> pd.DataFrame:
-        """Return per-query values of a system: index query, a column for each seed, in the order of seeds.
-
-        Of the system "cluster" these are the questions' clusters. Raises `DataError` where nothing is recorded.
-        """
+        """Return values of a system, (queries, sorted seeds); of "cluster" the questions'. `DataError` without any."""
         frame = self.queries.get((collection, split, measure))
         wrong = f"no {measure} of {system!r} on {collection!r} ({split}) is recorded query by query"
         require(frame is not None and system in frame, wrong, DataError)
@@ -124,9 +117,8 @@ class Results:
     ) -> Pieces:
         """Return the variance over seeds of a weighted sum of systems, from all trained ones with as many `seeds`.
 
-        Its two parts are those of `retlib.evaluation.measures.between_seeds`, each with its weight and over the number
-        of seeds, in points of a hundred. `terms` are weights and systems. One model answers all `collections`, so
-        values are averaged over these first.
+        Its parts are those of `retlib.evaluation.measures.between_seeds`, weighted and over the number of seeds, in
+        points of 100. One model answers all `collections`: values are averaged over these first.
         """
         weights = [weight for weight, system in terms if self.trained(system, measure)] if seeds > 1 else []
         key, factors = (*collections, measure, seeds), (sum(weight**2 for weight in weights), sum(weights) ** 2)
@@ -146,11 +138,10 @@ class Results:
         return between_seeds(means) if min(means.shape) > 1 else ()
 
     def compared(self, collection: str, measure: str, a: str, b: str | None = None, on: str = "") -> Comparison:
-        """Return one system minus another over the test questions and seeds that both have, in points of a hundred.
+        """Return one system minus another, or by itself, over the test questions and seeds that both have, in points.
 
-        As in verdicts, the variance over seeds is the larger of the pair's own and that of all trained systems of the
-        experiment. Without `b` it is the first by itself; `on` is a collection of the same questions on which `b` is
-        taken.
+        As in verdicts, the variance over seeds is the larger of the pair's own and that of all trained systems. `b` is
+        taken `on` another collection of the same questions.
         """
         ours, terms = 100 * self.per_query(collection, "test", measure, a), {collection: [(1.0, a)]}
         theirs = 0 * ours
@@ -176,9 +167,8 @@ class Results:
             # Another set of queries is another collection, whatever its name: the old values go.
             if old is None or not old.index.equals(column.index):
                 old = clusters.reindex(column.index).to_frame(("cluster", 0))
-            self.queries[collection, split, str(measure)] = pd.concat(
-                [old.drop(columns=[column.name], errors="ignore"), column], axis=1
-            )
+            columns = [old.drop(columns=[column.name], errors="ignore"), column]
+            self.queries[collection, split, str(measure)] = pd.concat(columns, axis=1)
 
     def add_lines(self, table: str, lines: pd.DataFrame, key: list[str]) -> None:
         """Add lines to a table in the place of all that have the key of one of them."""
@@ -188,35 +178,29 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Write everything; a kill never leaves a folder that is half old, half new or incomplete."""
-        for each in (folder.parent, runtime.build_dir()):
-            each.mkdir(parents=True, exist_ok=True)
+        files = {"rows.parquet": self.rows.drop(columns="source", errors="ignore")}
+        files |= {f"tables/{_file_name(name)}": frame for name, frame in self.tables.items()}
+        for key, frame in self.queries.items():
+            columns = [f"{system}{_SEPARATOR}{seed}" for system, seed in frame.columns[1:]]
+            files[f"queries/{_file_name(*key)}"] = frame.set_axis(["cluster", *columns], axis=1)
+        runtime.build_dir().mkdir(parents=True, exist_ok=True)
+        fresh, old = (folder.with_name(f".{folder.name}.{part}") for part in ("fresh", "old"))
         with cache.explain_disk_full(folder), FileLock(runtime.build_dir() / "results.lock"):
-            for left in folder.parent.glob(f".{folder.name}.*"):  # by a kill
-                shutil.rmtree(left)
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as aside:
-                fresh = Path(aside, "fresh")
-                for kind in ("queries", "tables"):
-                    (fresh / kind).mkdir(parents=True)
-                rows = self.rows.drop(columns="source", errors="ignore")
-                rows.to_parquet(fresh / "rows.parquet", compression="zstd")
-                for key, frame in self.queries.items():
-                    columns = [f"{system}{_SEPARATOR}{seed}" for system, seed in frame.columns[1:]]
-                    frame = frame.set_axis(["cluster", *columns], axis=1)
-                    frame.to_parquet(fresh / "queries" / _file_name(*key), compression="zstd")
-                for name, frame in self.tables.items():
-                    frame.to_parquet(fresh / "tables" / _file_name(name), compression="zstd")
-                cache.write_checksums(fresh)
-                # A full folder cannot be replaced in one step, only renamed out of the way.
-                if folder.exists():
-                    folder.replace(Path(aside, "old"))
-                fresh.replace(folder)
+            for left in (fresh, old):  # by a kill
+                shutil.rmtree(left, ignore_errors=True)
+            for name, frame in files.items():
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                frame.to_parquet(fresh / name, compression="zstd")
+            cache.write_checksums(fresh)
+            # A full folder cannot be replaced in one step, only renamed out of the way.
+            if folder.exists():
+                folder.replace(old)
+            fresh.replace(folder)
+            shutil.rmtree(old, ignore_errors=True)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Read what `save` wrote, and check all files: `DataError` if one is unreadable or not what was written.
-
-        Values by query and tables are read when they are asked for: a page needs few.
-        """
+        """Read what `save` wrote, checked (`DataError`): values by query and tables only when they are asked for."""
         wrong = cache.files_changed(folder)
         remedy = "Delete it and run again; what is published comes back by `git checkout` of that folder"
         require(not wrong, f"{folder}: the recorded {', '.join(wrong)} changed since written. {remedy}.", DataError)
@@ -263,25 +247,24 @@ def reference_folder(profile: str, experiment: str) -> Path:
 
 
 def load(experiment: str, profile: str, source: str | None = None) -> Results | None:
-    """Return the results of an experiment, with a column `source` in their rows; None where nothing is recorded.
+    """Return the results of an experiment, None where none are, with a column `source` in their rows.
 
-    The `source` is "run" or "reference"; without it, the reader's own run (the latest of explorations), else the
-    reference.
+    The `source` is "run" or "reference"; without it, the own run (the latest of explorations), else the reference.
     """
     own = own_folder(profile, experiment)
     explored = sorted(own.parent.glob(f"{glob.escape(experiment)}+*"), key=os.path.getmtime)
     for name, folder in {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}.items():
         if source in (None, name) and folder.is_dir():
-            found = Results.read(folder)
-            found.rows["source"] = name
-            return found
+            recorded = Results.read(folder)
+            recorded.rows["source"] = name
+            return recorded
     return None
 
 
 def load_table(experiment: str, profile: str, name: str, source: str | None = None) -> pd.DataFrame | None:
     """Return one table of an experiment; None where there is none. See `load`."""
-    found = load(experiment, profile, source)
-    return found and found.tables.get(name)
+    recorded = load(experiment, profile, source)
+    return recorded and recorded.tables.get(name)
 
 
 def publish_table(profile: str, experiment: str, name: str, table: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from retlib.retrieval.runs import make_run
 
 
 class Pool(NamedTuple):
-    """A task's test queries, encoded, and a growing set of candidates, its test candidates first."""
+    """A task's test queries and candidates, encoded, its test candidates first."""
 
     task: Collection
     queries: np.ndarray
@@ -32,8 +33,8 @@ def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], m
     documents = task.documents.sort_values("split", key=lambda split: split != "test", kind="stable")[:most]
     texts = islice(chain(documents["text"], distractors), most)
     blocks = iter(lambda: list(islice(texts, 20_000)), [])
-    bar = {"total": most / 20_000, "unit_scale": 20_000, "unit": "text", "desc": "encoding candidates"}
-    vectors = np.concatenate([retriever.encode_texts(block) for block in runtime.progress(blocks, **bar)])
+    blocks = runtime.progress(blocks, total=-(-most // 20_000), desc="encoding candidates", unit="block")
+    vectors = np.concatenate([retriever.encode_texts(block) for block in blocks])
     others = (f"distractor-{number}" for number in range(len(vectors) - len(documents)))
     queries = retriever.encode_queries(retriever.tokenize(task.split("test")["text"].tolist()))
     return Pool(task, queries, np.array([*documents.index, *others], dtype=object), vectors)
@@ -42,10 +43,9 @@ def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], m
 def measure(
     pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int
 ) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Build an index over the first `size` candidates, search it for all test queries, and time it.
+    """Return the run of the top 100 of an index over the first `size` candidates, and its quality, speed and size.
 
-    Return the run of the top 100 and the numbers of a table: quality in points of a hundred, speed, size. Times are
-    medians of three, over the first `batch` queries at once, warm.
+    Quality is in points of a hundred; times are medians of three, over the first `batch` queries at once, warm.
     """
     own, most = int((pool.task.documents["split"] == "test").sum()), len(pool.doc_ids)
     wrong = f"size = {size} is not between {own}, the task's test candidates, and {most}, all there are"
@@ -53,24 +53,18 @@ def measure(
     with runtime.Stopwatch() as building:
         built = index.build(factory, pool.vectors[:size], search=search)
     run = make_run(pool.task.split("test").index, pool.doc_ids[:size], *built.search(pool.queries, 100))
-    timed, seconds = pool.queries[:batch], []
-    for _ in range(3):
-        with runtime.Stopwatch() as searching:
-            built.search(timed, 100)
-        seconds.append(searching.seconds)
+    timed = pool.queries[:batch]
+    seconds = np.median(timeit.repeat(lambda: built.search(timed, 100), number=1, repeat=3))
     return run, {
         "AP@100": 100 * float(evaluate(run, pool.task.judgments("test"), ["AP@100"])["value"].mean()),
-        "queries/s": len(timed) / float(np.median(seconds)),
+        "queries/s": len(timed) / float(seconds),
         "MB": built.size_bytes / 1e6,
         "build seconds": building.seconds,
     }
 
 
 def against_exact(points: pd.DataFrame) -> pd.DataFrame:
-    """Return points with what each index loses and gains against exhaustive search on the same pool.
-
-    They have columns `seed`, `candidates`, `index` and the numbers of `measure`.
-    """
+    """Return points (`seed`, `candidates`, `index`, numbers of `measure`) with loss and gain against exact search."""
     exact = points[points["index"] == "exact"].set_index(["seed", "candidates"])[["AP@100", "queries/s"]]
     exact = points[["seed", "candidates"]].join(exact, on=["seed", "candidates"])
     gained = {"loss": exact["AP@100"] - points["AP@100"], "speed-up": points["queries/s"] / exact["queries/s"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ QUERY_BLOCK, MOST_SCORES = 256, 2**24
 GROUPS = 8
 # Of the sample that faiss trains on, and of k-means; rows of that sample, and rows that are added at once.
 SEED, ROWS = 0, 65_536
-# Iterations of k-means: faiss's defaults take three times as long to train, for equal recall.
-ITERATIONS = {"coarse": 10, "product": 20, "rotation": 10, "product in rotation": 4}
+# Iterations of k-means, for lists and codes, and of OPQ and of codes within: faiss's take three times as long.
+LISTS, CODES, ROTATION, ROTATED_CODES = 10, 20, 10, 4
 
 
 class Index:
@@ -36,24 +37,12 @@ class Index:
     ([[2.0, 1.0]], [[1, 2]])
     """
 
-    holders: Mapping[str, Any] = {}  # each search parameter that this kind of index has, with the object that holds it
-
-    def __init__(self, factory: str, dimension: int, rows: int) -> None:
-        self.settings: dict[str, Any] = {"factory": factory, "search": {}}
+    def __init__(self, dimension: int, rows: int) -> None:
         self.dimension, self.rows = dimension, rows
+        self.vector_bytes = 4 * dimension  # of one vector's code, without its number, centroids and links
 
     def __len__(self) -> int:
         return self.rows
-
-    def set(self, **parameters: float) -> None:
-        """Set search parameters: those of `build`'s `search`, whose errors it raises."""
-        for name, value in parameters.items():
-            factory = self.settings["factory"]
-            require(bool(self.holders), f"{name} = {value}: an index {factory!r} has no search parameters")
-            require_one_of(f"search parameter of {factory!r}", name, self.holders)
-            require(value >= 1, f"{name} = {value}: at least 1 is needed")
-            setattr(self.holders[name], name, value)
-        self.settings["search"] = {**self.settings["search"], **parameters}
 
     def search(self, queries: np.ndarray, k: int) -> Lists:
         """Return scores and rows of the k vectors with the largest inner product with each query, best first.
@@ -73,43 +62,28 @@ class Index:
 def build(factory: str, vectors: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
     """Return an index of vectors, float32 of shape (N, d).
 
-    `factory` is "Exact", which keeps a reference to the vectors, not a copy; or what faiss's `index_factory`
-    understands, such as "PCAR224,PQ32x4fs_64,RFlat", "OPQ64_256,IVF1024,PQ64" or "HNSW32". faiss trains and fills an
-    index on one thread, so that the same vectors give the same bytes. Of a PCA that comes first the shift is left out.
-
-    `search` sets `nprobe` (IVF: lists that are searched), `efSearch` (HNSW: width of the search), `k_factor` (RFlat,
-    Refine: this many times k results are scored again). Raises `SettingError` for what the factory cannot, `DataError`
-    for vectors that are none, or not finite.
+    `factory` is "Exact", which keeps no copy of the vectors, or a string of faiss's `index_factory`, such as
+    "PCAR224,PQ32x4fs_64,RFlat" or "HNSW32". faiss trains on one thread, so that the same vectors give the same bytes.
+    Of a PCA that comes first the shift is left out. `search` sets `nprobe` (IVF: lists that are searched), `efSearch`
+    (HNSW: width of the search), `k_factor` (RFlat, Refine: this many times k results are scored again). Raises
+    `SettingError` for what the factory cannot, `DataError` for vectors that are none, or not finite.
     """
     vectors = _matrix(vectors, "vectors")
     require(len(vectors) > 0, "there are no vectors to index", DataError)
     require(np.isfinite(vectors.sum(dtype=np.float64)), "the vectors hold NaN or infinity", DataError)
-    index = Exact(vectors) if factory == EXACT else _trained(factory, vectors)
-    index.set(**(search or {}))
-    return index
+    require(factory != EXACT or not search, f"search = {search}: {EXACT!r} has no search parameters")
+    return Exact(vectors) if factory == EXACT else Faiss(_trained(factory, vectors), search)
 
 
-def vector_bytes(factory: str, dimension: int) -> int:
-    """Return the bytes that an index keeps of one vector: of its code, not of its number, of centroids or of links."""
-    if factory == EXACT:
-        return 4 * dimension
-    try:
-        return _empty(factory, dimension).sa_code_size()
-    except RuntimeError:  # a graph, over whole vectors
-        return 4 * dimension
-
-
-def restored(factory: str, content: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
+def restored(content: np.ndarray, search: Mapping[str, float] | None = None) -> Index:
     """Return an index of faiss as `build` made it, from its `content`."""
-    index = Faiss(factory, faiss.deserialize_index(content))
-    index.set(**(search or {}))
-    return index
+    return Faiss(faiss.deserialize_index(content), search)
 
 
 def export(index: Index, folder: Path, doc_ids: Sequence[str]) -> None:
     """Write an index for others: ``index.faiss``, which `faiss.read_index` opens, and ``documents.txt``.
 
-    The latter has an id of each row on a line: `DataError` if one has several. Exact is written as faiss's flat index.
+    The latter has an id of each row on a line: `DataError` if one has several. Exact becomes faiss's flat index.
     """
     broken = [name for name in doc_ids if name.splitlines() != [name]]
     require(not broken, f"the ids {broken[:3]} are no single lines", DataError)
@@ -128,8 +102,7 @@ def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Return the inner product of each vector with one query, (n,), the same wherever a vector stands.
 
     BLAS sums in another order at the ragged end of a matrix, for another number of queries, and on another processor.
-    Here each product of 32-bit numbers is exact in 64 bits, and their sum, whose order depends on d alone, is rounded
-    once.
+    Here products are exact in 64 bits, and their sum, whose order depends on d alone, is rounded once.
     """
     return np.einsum("nd,d->n", vectors, query, dtype=np.float64).astype(np.float32)
 
@@ -143,7 +116,7 @@ class Exact(Index):
     """
 
     def __init__(self, vectors: np.ndarray) -> None:
-        super().__init__(EXACT, vectors.shape[1], len(vectors))
+        super().__init__(vectors.shape[1], len(vectors))
         self.vectors, self.size_bytes = vectors, vectors.nbytes
         longest = math.sqrt(np.einsum("nd,nd->n", vectors, vectors).max())
         # Twice e for a query of length 1, and a little more for the rounding of lengths and of the bar.
@@ -194,12 +167,17 @@ def _bar(scores: np.ndarray, k: int) -> np.ndarray:
 class Faiss(Index):
     """An index that faiss's `index_factory` makes, on inner products."""
 
-    def __init__(self, factory: str, index: Any) -> None:
-        super().__init__(factory, index.d, index.ntotal)
+    def __init__(self, index: Any, search: Mapping[str, float] | None) -> None:
+        super().__init__(index.d, index.ntotal)
         self._index = index
-        holders = [getattr(part, "hnsw", part) for part in _parts(index)]
-        names = ("nprobe", "efSearch", "k_factor")
-        self.holders = {name: holder for holder in holders for name in names if hasattr(holder, name)}
+        with suppress(RuntimeError):  # of a graph, over whole vectors
+            self.vector_bytes = index.sa_code_size()
+        parts, names = [getattr(part, "hnsw", part) for part in _parts(index)], ("nprobe", "efSearch", "k_factor")
+        holders = {name: part for part in parts for name in names if hasattr(part, name)}
+        for name, value in (search or {}).items():
+            require_one_of("search parameter", name, holders)
+            require(value >= 1, f"{name} = {value}: at least 1 is needed")
+            setattr(holders[name], name, value)
 
     @property
     def content(self) -> np.ndarray:
@@ -216,38 +194,26 @@ class Faiss(Index):
         return best(np.where(rows < 0, -np.inf, scores), rows, k)
 
 
-def _empty(factory: str, dimension: int) -> Any:
-    try:
-        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        raise SettingError(
-            f"factory = {factory!r} cannot index vectors of {dimension} dimensions: {_reason(error)}. Valid: "
-            f"{EXACT!r}, or a string of faiss's index_factory; its PQm and OPQm need an m that divides the dimension."
-        ) from error
-
-
-def _reason(error: RuntimeError) -> str:
-    # Without the C++ function and the place in its source that faiss's message begins with.
-    return re.sub(r"^Error in .*? at \S+:\d+: (Error: )?", "", str(error), flags=re.DOTALL).strip()
-
-
-def _trained(factory: str, vectors: np.ndarray) -> Faiss:
-    index, sample = _empty(factory, vectors.shape[1]), vectors
-    quantizers = _set_training(index)  # which live as long as the index, which points to them
+def _trained(factory: str, vectors: np.ndarray) -> Any:
+    sample = vectors
     if len(vectors) > ROWS:
         sample = vectors[np.sort(np.random.default_rng(SEED).choice(len(vectors), ROWS, replace=False))]
-    with threadpool_limits(1):
-        try:
+    try:
+        index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+        _quantizers = _set_training(index)  # which live as long as the training, which points to them
+        with threadpool_limits(1):
             _train_unshifted(index, sample)
             index.train(sample)
-        except RuntimeError as error:
-            message = f"factory = {factory!r} cannot be trained on {len(sample)} vectors: {_reason(error)}"
-            raise SettingError(message) from error
-        for start in range(0, len(vectors), ROWS):
-            index.add(vectors[start : start + ROWS])
-    made = Faiss(factory, index)
-    made.quantizers = quantizers
-    return made
+            for start in range(0, len(vectors), ROWS):
+                index.add(vectors[start : start + ROWS])
+    except RuntimeError as error:
+        # Without the C++ function and the place in its source that faiss's message begins with.
+        reason = re.sub(r"^Error in .*? at \S+:\d+: (Error: )?", "", str(error), flags=re.DOTALL).strip()
+        raise SettingError(
+            f"factory = {factory!r} cannot index {len(vectors)} vectors of {vectors.shape[1]} dimensions: {reason}. "
+            f"Valid: {EXACT!r}, or a string of faiss's index_factory, whose PQm and OPQm need an m that divides these."
+        ) from error
+    return index
 
 
 def _parts(index: Any) -> Iterator[Any]:
@@ -262,22 +228,24 @@ def _parts(index: Any) -> Iterator[Any]:
 
 
 def _set_training(index: Any) -> list[Any]:
-    # Sets what is trained of an index and how long; returns the quantizers that OPQ learns its rotation for.
+    # Sets what is trained of an index, and how long; returns the quantizers that OPQ learns its rotation for.
     parts, quantizers = list(_parts(index)), []
     bits = [part.pq.nbits for part in parts if hasattr(part, "pq") and hasattr(part, "code_size")] or [8]
     for part in parts:
         if hasattr(part, "niter_pq"):  # for codes of the index's bits; faiss takes 8 for all, 5 times as slow as 4
             quantizers.append(faiss.ProductQuantizer(part.d_out, part.M, bits[0]))
-            part.pq, part.niter = quantizers[-1], ITERATIONS["rotation"]
-            part.niter_pq = ITERATIONS["product in rotation"]
+            part.pq, part.niter, part.niter_pq = quantizers[-1], ROTATION, ROTATED_CODES
     for part in [*parts, *quantizers]:
         if hasattr(part, "do_polysemous_training"):
             # It orders centroids for a search by Hamming distance, which we do not do, and takes a minute.
             part.do_polysemous_training = False
-        coarse = hasattr(part, "nlist")  # an IVF index and a product quantizer both call their settings `cp`
-        for holder, iterations in ((part, "coarse" if coarse else "product"), (getattr(part, "pq", None), "product")):
+        # An IVF index and a product quantizer both call their settings `cp`.
+        for holder, iterations in (
+            (part, LISTS if hasattr(part, "nlist") else CODES),
+            (getattr(part, "pq", None), CODES),
+        ):
             if hasattr(holder, "cp"):
-                holder.cp.niter, holder.cp.seed = ITERATIONS[iterations], SEED
+                holder.cp.niter, holder.cp.seed = iterations, SEED
                 # Below 39 rows a centroid faiss warns on the standard error; below 1 it raises.
                 holder.cp.min_points_per_centroid = 1
     return quantizers
@@ -285,10 +253,7 @@ def _set_training(index: Any) -> list[Any]:
 
 def _train_unshifted(index: Any, sample: np.ndarray) -> None:
     # A PCA that stands first is trained without the mean that faiss subtracts: a shift changes inner products.
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexRefine):  # RFlat stands around what chooses
-        index = faiss.downcast_index(index.base_index)
-    first = faiss.downcast_VectorTransform(index.chain.at(0)) if isinstance(index, faiss.IndexPreTransform) else None
-    if isinstance(first, faiss.PCAMatrix):
-        first.train(sample)
-        faiss.copy_array_to_vector(np.zeros(first.d_out, dtype=np.float32), first.b)
+    for chain in (part.chain for part in _parts(index) if isinstance(part, faiss.IndexPreTransform)):
+        if isinstance(first := faiss.downcast_VectorTransform(chain.at(0)), faiss.PCAMatrix):
+            first.train(sample)
+            faiss.copy_array_to_vector(np.zeros(first.d_out, dtype=np.float32), first.b)

@@ -39,23 +39,17 @@ class TokenIndex:
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
         require(len(offsets) > 1, "there are no queries to search for", DataError)
-        found, rows = [], np.arange(len(self._first))
+        results, rows = [], np.arange(len(self._first))
         for start in range(0, len(offsets) - 1, QUERY_BLOCK):
             block = offsets[start : start + QUERY_BLOCK + 1]
-            scores = self._scores(tokens[block[0] : block[-1]], block - block[0])[:, self._first]
-            found.append(best(scores, np.broadcast_to(rows, scores.shape), k))
-        return tuple(map(np.concatenate, zip(*found, strict=True)))
-
-    def _scores(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        # MaxSim of some queries with all documents, (queries, documents), in blocks of documents: one, or as many as
-        # have at most `TOKEN_BLOCK` tokens.
-        scores, first = np.empty((len(offsets) - 1, len(self._first)), dtype=np.float32), 0
-        while first < len(self._first):
-            last = int(np.searchsorted(self.offsets, self.offsets[first] + TOKEN_BLOCK, side="right")) - 1
-            last = max(last, first + 1)
-            starts = self.offsets[first:last]
-            products = self.vectors[starts[0] : self.offsets[last]] @ tokens.T  # (tokens of documents, of queries)
-            highest = np.maximum.reduceat(products, starts - starts[0], axis=0)  # (documents, tokens of queries)
-            scores[:, first:last] = np.add.reduceat(highest, offsets[:-1], axis=1).T
-            first = last
-        return scores
+            queries, scores, first = tokens[block[0] : block[-1]], np.empty((len(block) - 1, len(rows)), np.float32), 0
+            while first < len(rows):  # documents of a block: one, or as many as have at most `TOKEN_BLOCK` tokens
+                last = int(np.searchsorted(self.offsets, self.offsets[first] + TOKEN_BLOCK, side="right")) - 1
+                last = max(last, first + 1)
+                starts = self.offsets[first:last]
+                products = self.vectors[starts[0] : self.offsets[last]] @ queries.T  # (tokens of documents, of queries)
+                highest = np.maximum.reduceat(products, starts - starts[0], axis=0)  # (documents, tokens of queries)
+                scores[:, first:last] = np.add.reduceat(highest, block[:-1] - block[0], axis=1).T
+                first = last
+            results.append(best(scores[:, self._first], np.broadcast_to(rows, scores.shape), k))
+        return tuple(map(np.concatenate, zip(*results, strict=True)))

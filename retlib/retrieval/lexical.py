@@ -1,7 +1,6 @@
 """Systems that match words: identity, TF-IDF, BM25 (Gillick 2018, section 3.4) and RM3; from Part I on.
 
-All of them see the words that `retlib.data.text.words` sees, so that they and the dense systems differ in what they do
-with words, not in what a word is.
+A word is for them what it is for the dense systems (`retlib.data.text.words`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array, diags_array, eye_array
 
-from retlib.core.errors import DataError, RetlibError, require, require_one_of
+from retlib.core.errors import DataError, RetlibError, require, require_one_of, require_positive
 from retlib.data.text import TokenTable, stop_words, words
 from retlib.retrieval.runs import Lists, make_run
 
@@ -35,12 +34,12 @@ class LexicalSystem(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Name and value of every setting, as recorded beside results."""
+        """What is recorded beside results."""
         return {"system": type(self).__name__, **asdict(self)}
 
     def fit(self, documents: Sequence[str]) -> Self:
         """Index the documents, in the order of rows; `DataError` if there is no term in any of them."""
-        wrong = f"{type(self).__name__}: there is no word to index in any of the {len(documents)} documents"
+        wrong = f"{type(self).__name__}: there is no word to index in {len(documents)} documents"
         require(any(map(self._terms, documents)), wrong, DataError)
         self._weights = self._index(documents)
         return self
@@ -103,7 +102,7 @@ class TfIdf(LexicalSystem):
         return csr_array(self._vectorizer.transform(texts) if len(texts) else (0, self._weights.shape[0]))
 
 
-# What makes BM25 compare stems, without stop words.
+# BM25 of stems, without stop words.
 STEMMED = {"stop_words": "english", "stemmer": "english"}
 
 
@@ -112,16 +111,14 @@ class BM25(LexicalSystem):
     r"""Okapi BM25 as Lucene has it. A word that the query repeats counts as often as it stands there.
 
     With tf the word's count in a document, df the number of documents that have it, N that of all, and lengths counted
-    in terms, after stop words went, a word adds
+    in terms, without stop words, a word adds
 
     .. math:: \ln\left(1 + \frac{N - df + 0.5}{df + 0.5}\right) \cdot
               \frac{tf}{tf + k_1 (1 - b + b \cdot \text{length} / \text{mean length})}
 
-    `k1` sets how slowly repetitions of a word in a document saturate; at 0 only presence counts. `b`, from 0 to 1, sets
-    how much a document's length counts. The stop words of "english" are Lucene's 33, its stemmer is Snowball's.
-
-    bm25s computes the weights. The search is our own, because that of bm25s breaks ties at random, returns documents
-    without any word in common, and refuses k above N.
+    `k1` is how slowly repetitions of a word in a document saturate, `b`, from 0 to 1, how much a document's length
+    counts. The stop words of "english" are Lucene's 33, its stemmer is Snowball's. bm25s computes the weights; its own
+    search breaks ties at random, returns documents without any word in common, and refuses k above N.
     """
 
     k1: float = 1.2
@@ -160,13 +157,11 @@ class RM3(BM25):
     .. math:: P(w) = \lambda \frac{c(w, q)}{|q|} + (1 - \lambda) P(w \mid R), \qquad
               P(w \mid R) \propto \sum_{d \in F} s(q, d) \frac{c(w, d)}{|d|}
 
-    F are the best documents of the query by BM25, at most `fb_docs`, and s their scores. Of :math:`P(w \mid R)` only
-    the most probable terms stay, at most `fb_terms`. A document's score is the sum of its BM25 weights of terms, each
-    times :math:`P(w)`. :math:`\lambda`, from 0 to 1, is `original_weight`. The defaults are Anserini's. Terms in more
-    than the share `common` of all documents expand no query: stop words otherwise win.
-
-    As in Anserini, only terms of 2 to 20 letters a to z and digits expand a query, and lengths :math:`|d|` count these
-    alone. Anserini also prunes each document to its most frequent terms first; here all count.
+    F are the best `fb_docs` documents of the query by BM25, and s their scores. Of :math:`P(w \mid R)` the `fb_terms`
+    most probable terms stay. A document's score is the sum of its BM25 weights of terms, each times :math:`P(w)`.
+    :math:`\lambda`, from 0 to 1, is `original_weight`. The defaults are Anserini's, and so is that only terms of 2 to
+    20 letters a to z and digits expand a query, and lengths :math:`|d|` count these alone. Terms in more than the share
+    `common` of all documents expand none: stop words otherwise win. Anserini prunes documents to frequent terms, too.
     """
 
     fb_docs: int = 10
@@ -176,8 +171,7 @@ class RM3(BM25):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("fb_docs", "fb_terms"):
-            require(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}: at least 1 is needed")
+        require_positive(self, "fb_docs", "fb_terms")
         for name in ("original_weight", "common"):
             require(0 <= getattr(self, name) <= 1, f"{name} = {getattr(self, name)} is not between 0 and 1")
 
@@ -226,13 +220,10 @@ def _products(queries: csr_array, weights: csr_array, k: int) -> Lists:
     # The k highest entries of each row of a sparse product, among the positive ones; equal ones by column.
     scores = np.full((queries.shape[0], k), -np.inf, dtype=np.float32)
     rows, total = np.full(scores.shape, -1, dtype=np.int64), np.empty(weights.shape[1], dtype=np.float32)
-    _compiled()(*_parts(queries), *_parts(weights), total, scores, rows)
+    # Always of the same types: the search is compiled once.
+    parts = [(m.indptr.astype(np.int64), m.indices.astype(np.int32, copy=False), m.data) for m in (queries, weights)]
+    _compiled()(*parts[0], *parts[1], total, scores, rows)
     return scores, rows
-
-
-def _parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # Row starts, columns and values, always of the same types: the search is compiled once.
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
 
 
 @cache

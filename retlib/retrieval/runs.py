@@ -24,16 +24,16 @@ Lists = tuple[np.ndarray, np.ndarray]
 Search = Callable[[pd.DataFrame, int], Lists]
 
 
-def best(scores: np.ndarray, rows: np.ndarray, k: int) -> Lists:
-    """Return the k best of each list; equal scores in the order of rows."""
-    order = np.lexsort((rows, -scores), axis=1)[:, :k]
+def best(scores: np.ndarray, rows: np.ndarray, k: int, places: np.ndarray | None = None) -> Lists:
+    """Return the k best of each list; equal scores in the order of rows, or of what has a place for each."""
+    order = np.lexsort((rows if places is None else places, -scores), axis=1)[:, :k]
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
 def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
     """Return the run of lists of documents, whose ids are `doc_ids`; equal scores are ordered by document id."""
-    found = rows >= 0
-    query, row, score = np.nonzero(found)[0], rows[found], scores[found].astype(np.float32)
+    listed = rows >= 0
+    query, row, score = np.nonzero(listed)[0], rows[listed], scores[listed].astype(np.float32)
     documents, queries = (pd.array(ids, dtype="str") for ids in (doc_ids, query_ids))
     # By numbers: to sort a million ids, or to make them of objects, takes as long as the search.
     distinct, place = np.unique(row, return_inverse=True)
@@ -46,20 +46,18 @@ def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarra
 def question_search(collection: Collection, search: Callable[[list[str], int], Lists]) -> Search:
     """Return a search of texts as one of questions, whose `own_documents` are left out, in the order of a run."""
 
-    def found(queries: pd.DataFrame, k: int) -> Lists:
+    def searcher(queries: pd.DataFrame, k: int) -> Lists:
         own = collection.own_rows(queries.index)[:, None]
         scores, rows = search(queries["text"].tolist(), k + bool((own >= 0).any()))
         is_own = (rows == own) & (own >= 0)
         return ordered(collection, np.where(is_own, -np.inf, scores), np.where(is_own, -1, rows), k)
 
-    return found
+    return searcher
 
 
 def ordered(collection: Collection, scores: np.ndarray, rows: np.ndarray, k: int) -> Lists:
     """Return the k best of each list of a collection's documents, in 32 bits; equal scores by document id."""
-    scores = scores.astype(np.float32)
-    order = np.lexsort((_alphabetic(collection)[rows], -scores), axis=1)[:, :k]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    return best(scores.astype(np.float32), rows, k, _alphabetic(collection)[rows])
 
 
 @lru_cache(maxsize=4)
@@ -77,14 +75,13 @@ def result_list(collection: Collection, question: str, depth: int, search: Searc
     check_question(question := normalize("NFC", question))
     require(depth >= 1, f"depth = {depth}: at least 1 is needed")
     same = collection.queries[collection.queries["text"].str.normalize("NFC") == question][["text"]]
-    own = same[same.index.isin(collection.own_documents)]
-    asked = pd.concat([own, same, pd.DataFrame({"text": [question]}, index=[""])])[:1]
-    run = make_run(asked.index, collection.documents.index, *search(asked, max(depth, DEPTH)))[:depth]
-    found = collection.documents.reindex(run["doc_id"])
-    found = found.reindex(columns=["title", "text"], fill_value="").rename_axis("doc_id").reset_index()
-    judged = collection.relevant()
+    own, new = same[same.index.isin(collection.own_documents)], pd.DataFrame({"text": [question]}, index=[""])
+    query = pd.concat([own, same, new])[:1]
+    run = make_run(query.index, collection.documents.index, *search(query, max(depth, DEPTH)))[:depth]
+    results = collection.documents.reindex(run["doc_id"]).reindex(columns=["title", "text"], fill_value="")
+    results, judged = results.rename_axis("doc_id").reset_index(), collection.relevant()
     relevant = judged["doc_id"][judged["query_id"].isin(same.index)]
-    return found.assign(rank=found.index + 1, relevant=found["doc_id"].isin(relevant))
+    return results.assign(rank=results.index + 1, relevant=results["doc_id"].isin(relevant))
 
 
 def places(run: pd.DataFrame) -> np.ndarray:
@@ -95,8 +92,8 @@ def places(run: pd.DataFrame) -> np.ndarray:
 def write_trec(run: pd.DataFrame, path: Path, tag: str) -> None:
     """Write a run in TREC's form: query, ``Q0``, document, rank from 1, score and the tag of the system.
 
-    So that all evaluators find the order of the run, a score that is not below the one before it is written as the next
-    smaller number of 32 bits. It raises `DataError` if an id or the tag is empty or has white space.
+    So that all evaluators find its order, a score that is not below the one before is written as the next smaller
+    number of 32 bits. `DataError` if an id or the tag is empty or has white space.
     """
     place = places(run)
     # The numbers of 32 bits in their order: those below zero count down from the sign.
@@ -114,8 +111,8 @@ def write_qrels(qrels: pd.DataFrame, path: Path) -> None:
 
 def _write(frame: pd.DataFrame, path: Path) -> None:
     for name in frame.columns.intersection(["query_id", "doc_id", "tag"]):
-        parted = [each for each in frame[name].unique() if each.split() != [each]]
-        require(not parted, f"{name} {parted[:3]} cannot be written to {path}: empty, or with white space", DataError)
+        wrong = [each for each in frame[name].unique() if each.split() != [each]]
+        require(not wrong, f"{name} {wrong[:3]} cannot be written to {path}: empty, or with white space", DataError)
     frame.to_csv(path, sep=" ", header=False, index=False, quoting=csv.QUOTE_NONE, float_format="%.9g")
 
 
@@ -130,17 +127,17 @@ def combined(several: Sequence[Lists], weights: Sequence[float]) -> Lists:
     together = np.concatenate([rows for _, rows in several], axis=1)
     shares = np.concatenate([w * _scaled(*each) for w, each in zip(weights, several, strict=True)], axis=1)
     scores, rows = np.full(together.shape, -np.inf), np.full(together.shape, -1, dtype=np.int64)
-    for query, found in enumerate(together):
-        ids, place = np.unique(found[found >= 0], return_inverse=True)
+    for query, listed in enumerate(together):
+        ids, place = np.unique(listed[listed >= 0], return_inverse=True)
         rows[query, : len(ids)] = ids
-        scores[query, : len(ids)] = np.bincount(place, shares[query, found >= 0], len(ids))
+        scores[query, : len(ids)] = np.bincount(place, shares[query, listed >= 0], len(ids))
     return best(scores, rows, rows.shape[1])
 
 
 def _scaled(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
     # Each list's scores from 0, its lowest, to 1, its highest; all 1 where they are equal.
-    known, scores = rows >= 0, scores.astype(np.float64)
-    low = scores.min(axis=1, keepdims=True, where=known, initial=np.inf)
-    high = scores.max(axis=1, keepdims=True, where=known, initial=-np.inf)
-    differ = known & (high > low)
-    return np.divide(scores - np.where(known, low, 0), high - low, out=known.astype(np.float64), where=differ)
+    listed, scores = rows >= 0, scores.astype(np.float64)
+    low = scores.min(axis=1, keepdims=True, where=listed, initial=np.inf)
+    high = scores.max(axis=1, keepdims=True, where=listed, initial=-np.inf)
+    differ = listed & (high > low)
+    return np.divide(scores - np.where(listed, low, 0), high - low, out=listed.astype(np.float64), where=differ)

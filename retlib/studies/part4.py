@@ -14,7 +14,6 @@ from retlib.data import datasets
 from retlib.data.collection import SPLITS, Collection
 from retlib.data.datasets import questions
 from retlib.data.splits import answered_within, subsample, union
-from retlib.retrieval import index
 from retlib.studies.experiment import (
     CollectionName,
     Distinct,
@@ -109,7 +108,7 @@ def index_sizes(system: System, train: Collection, seed: int) -> dict[str, float
     """Return how large a system's index is over all training documents, and the code of one."""
     retriever = fit(system, train, seed)
     made = indexed(retriever, retriever.reads(train), system.index, system.search)
-    return {"index bytes": made.size_bytes, "bytes a document": index.vector_bytes(system.index, made.dimension)}
+    return {"index bytes": made.size_bytes, "bytes a document": made.vector_bytes}
 
 
 def training_costs(system: System, train: Collection, seed: int) -> dict[str, float]:

@@ -114,7 +114,7 @@ def indexed(
     def make() -> dict[str, np.ndarray]:
         return {"content": indexes.build(factory, encode_corpus(retriever, tokenized)).content}
 
-    return indexes.restored(factory, arrays("index", INDEX, settings, make)["content"], search)
+    return indexes.restored(arrays("index", INDEX, settings, make)["content"], search)
 
 
 def dense_searcher(retriever: Retriever, collection: Collection, *how: Any) -> Search:

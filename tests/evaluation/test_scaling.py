@@ -24,10 +24,6 @@ def pool(toy, retriever):
     return scaling.gather(toy, retriever, iter(DISTRACTORS), len(toy.documents) + 3)
 
 
-def own_count(toy):
-    return int((toy.documents["split"] == "test").sum())
-
-
 def test_relevant_candidates_come_first_and_distractors_last(toy, pool, retriever):
     own = toy.documents.index
     test = own[toy.documents["split"] == "test"]
@@ -41,21 +37,20 @@ def test_relevant_candidates_come_first_and_distractors_last(toy, pool, retrieve
 
 
 def test_quality_speed_and_size_are_measured(toy, pool):
-    size = own_count(toy) + 5
+    size = int((toy.documents["split"] == "test").sum()) + 5
     run, numbers = scaling.measure(pool, size, "Exact", {}, batch=4)
     assert set(run["doc_id"]) <= set(pool.doc_ids[:size])
     values = evaluate(run, toy.judgments("test"), ["AP@100"])["value"]
     assert numbers["AP@100"] == pytest.approx(100 * values.mean())
     assert numbers["MB"] == pytest.approx(size * 16 * 4 / 1e6)
     assert numbers["queries/s"] > 0 and numbers["build seconds"] >= 0
-    scores = pool.queries @ pool.vectors[:size].T
     first = run.groupby("query_id", sort=False)["score"].first()
-    np.testing.assert_allclose(first, scores.max(axis=1), atol=1e-5)
+    np.testing.assert_allclose(first, (pool.queries @ pool.vectors[:size].T).max(axis=1), atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 10_000])
-def test_a_pool_that_is_too_small_or_too_large_is_refused(toy, pool, size):
-    with pytest.raises(DataError, match=f"size = {size} is not between {own_count(toy)}"):
+def test_a_pool_that_is_too_small_or_too_large_is_refused(pool, size):
+    with pytest.raises(DataError, match=f"size = {size}"):
         scaling.measure(pool, size, "Exact", {}, batch=4)
 
 

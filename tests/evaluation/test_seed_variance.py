@@ -42,7 +42,7 @@ SCENARIOS = {
 }
 
 
-def rates(deviations, seeds, shared, untrained=False, tried=1500):
+def rates(deviations, seeds, shared, untrained=False, trials=1500):
     """How often a one-sided test at 5 % errs: by its own variance, the pooled one, and the larger of the two.
 
     `shared` is the share of the variance that is of what all systems of a seed begin with; the first system is
@@ -50,7 +50,7 @@ def rates(deviations, seeds, shared, untrained=False, tried=1500):
     """
     rng, deviations = np.random.default_rng(seeds), np.array(deviations, dtype=float)[:, None]
     wrong = np.zeros(3)
-    for _ in range(tried):
+    for _ in range(trials):
         common, alone = rng.normal(size=seeds), rng.normal(size=(len(deviations), seeds))
         means = deviations * (shared**0.5 * common + (1 - shared) ** 0.5 * alone)
         (alone, freedom), (block, of) = between_seeds(pd.DataFrame(means))
@@ -60,7 +60,7 @@ def rates(deviations, seeds, shared, untrained=False, tried=1500):
         for place, pieces in enumerate((own, pooled, larger(own, pooled))):
             error, freedom = _joined(pieces)
             wrong[place] += special.stdtr(freedom, -difference.mean() / error) < 0.05
-    return wrong / tried
+    return wrong / trials
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -42,6 +43,10 @@ def spheres(rows, dimension=DIMENSION, seed=0):
 
 VECTORS = spheres(ROWS)
 QUERIES = VECTORS[:40] + 0.02 * spheres(40, seed=1)
+
+
+def recall(rows, expected):
+    return np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(rows, expected, strict=True)])
 
 
 small = st.integers(-2, 2).map(float)  # whole numbers: products are exact and ties are many
@@ -91,14 +96,13 @@ def test_a_product_does_not_depend_on_what_stands_beside_it(rows, dimension, see
 
 def test_scores_depend_neither_on_other_queries_nor_on_the_place():
     built = index.build("Exact", VECTORS)
-    together = built.search(QUERIES, 10)
-    apart = [built.search(query[None], 10) for query in QUERIES]
+    scores, rows = built.search(QUERIES, 10)
     order = np.random.default_rng(4).permutation(ROWS)
-    mixed = index.build("Exact", VECTORS[order]).search(QUERIES, 10)
-    np.testing.assert_array_equal(together[0], np.concatenate([scores for scores, _ in apart]))
-    np.testing.assert_array_equal(together[1], np.concatenate([rows for _, rows in apart]))
-    np.testing.assert_array_equal(together[0], mixed[0])
-    np.testing.assert_array_equal(together[1], order[mixed[1]])
+    mixed, places = index.build("Exact", VECTORS[order]).search(QUERIES, 10)
+    apart = [np.concatenate(each) for each in zip(*(built.search(query[None], 10) for query in QUERIES), strict=True)]
+    for other, its_rows in (apart, (mixed, order[places])):
+        np.testing.assert_array_equal(scores, other)
+        np.testing.assert_array_equal(rows, its_rows)
 
 
 # Prints what a search finds among vectors of which many are equal, and what it multiplies with.
@@ -152,15 +156,12 @@ def test_what_a_product_in_32_bits_cannot_tell_apart(k):
     assert not (built.search(queries, k)[1] == expected).all()
 
 
-def test_few_rows_are_scored_again(monkeypatch):
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_few_rows_are_scored_again_but_sums_beyond_32_bits_all(monkeypatch):
     counts, real = [], index.inner_products
     monkeypatch.setattr(index, "inner_products", lambda rows, query: counts.append(len(rows)) or real(rows, query))
     index.build("Exact", spheres(20_000, 64)).search(spheres(30, 64, seed=1), 20)
     assert len(counts) == 30 and max(counts) < 60
-
-
-@pytest.mark.filterwarnings("ignore:overflow")
-def test_sums_beyond_32_bits_are_still_ranked():
     vectors = np.array([[1e20, 0], [3e38, -3e38], [0, 1e20]], dtype=np.float32)
     assert index.build("Exact", vectors).search(np.array([[1, 2]], dtype=np.float32), 2)[1].tolist() == [[2, 0]]
 
@@ -174,32 +175,43 @@ def test_equal_scores_of_faiss_come_in_the_order_of_rows(factory):
     assert (rows == np.arange(12)[:, None] + [0, 12, 24]).all()
 
 
-@pytest.mark.parametrize("factory", APPROXIMATE)
-def test_approximate_search_finds_nearly_all(factory):
-    built = index.build(factory, VECTORS, APPROXIMATE[factory])
+@pytest.mark.parametrize("factory", ["Exact", *APPROXIMATE])
+def test_an_index_finds_nearly_all_restored_and_opened_by_faiss_too(factory, tmp_path):
+    built = index.build(factory, VECTORS, APPROXIMATE.get(factory))
     scores, rows = built.search(QUERIES, 10)
     _, expected = slow_search(VECTORS, QUERIES, 10)
-    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, expected, strict=True)])
-    assert recall > (0.4 if "PQ" in factory and "R" not in factory else 0.9)
+    assert recall(rows, expected) > (0.4 if "PQ" in factory and "R" not in factory else 0.9)
     assert scores.shape == rows.shape == (40, 10) and rows.dtype == np.int64 and scores.dtype == np.float32
-    assert (np.diff(scores, axis=1) <= 0).all()
-    assert len(built) == ROWS and built.settings["search"] == APPROXIMATE[factory]
+    assert (np.diff(scores, axis=1) <= 0).all() and len(built) == ROWS
+    index.export(built, tmp_path / "mine", [f"d{row}" for row in range(ROWS)])
+    assert (tmp_path / "mine" / "documents.txt").read_text().splitlines() == [f"d{row}" for row in range(ROWS)]
+    theirs, their_rows = faiss.read_index(str(tmp_path / "mine" / "index.faiss")).search(QUERIES, 10)
+    their_rows = np.take_along_axis(their_rows, np.lexsort((their_rows, -theirs), axis=1), axis=1)  # ties
+    np.testing.assert_allclose(theirs, scores, atol=1e-5)
+    np.testing.assert_array_equal(their_rows, rows)
+    with pytest.raises(DataError):
+        index.export(built, tmp_path, ["a", "b\nc"])
+    if factory in APPROXIMATE:
+        back = index.restored(built.content, APPROXIMATE[factory])
+        assert built.size_bytes == len(built.content) and (len(back), back.dimension) == (ROWS, DIMENSION)
+        for ours, theirs in zip((scores, rows), back.search(QUERIES, 10), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_bytes_of_a_vector_are_those_of_its_code():
+    sizes = {"Exact": 128, "PQ4": 4, "OPQ4,IVF1,PQ4": 4, "SQ8": 32, "HNSW4": 128}
+    assert {factory: index.build(factory, VECTORS).vector_bytes for factory in sizes} == sizes
 
 
 @pytest.mark.parametrize("factory", ["Exact", *APPROXIMATE])
-def test_more_results_than_vectors(factory):
+def test_more_results_than_vectors_or_than_are_found(factory):
     scores, rows = index.build(factory, VECTORS[:300]).search(QUERIES, 1000)
     assert scores.shape == rows.shape == (40, 300)
-    assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in rows)
-    assert (np.isneginf(scores) == (rows == -1)).all()
-
-
-def test_what_an_approximate_search_does_not_find_is_marked():
-    scores, rows = index.build("IVF8,Flat", VECTORS, {"nprobe": 1}).search(QUERIES, ROWS)
-    found = (rows >= 0).sum(axis=1)
-    assert (found < ROWS).all() and (rows[:, 0] >= 0).all()
-    assert all((row[count:] == -1).all() for row, count in zip(rows, found, strict=True))
-    assert np.isneginf(scores[rows < 0]).all() and np.isfinite(scores[rows >= 0]).all()
+    counts = (rows >= 0).sum(axis=1)
+    assert all(len(set(row[:count])) == count for row, count in zip(rows, counts, strict=True))
+    assert (np.isneginf(scores) == (rows == -1)).all() and (rows[:, 0] >= 0).all()
+    assert ((np.arange(300) < counts[:, None]) == (rows >= 0)).all()
+    assert (counts < 300).all() == ("IVF8" in factory or "HNSW" in factory)  # which search a part
 
 
 @pytest.mark.parametrize(
@@ -213,13 +225,9 @@ def test_what_an_approximate_search_does_not_find_is_marked():
 )
 def test_search_parameters_buy_recall(factory, name, low, high):
     _, expected = slow_search(VECTORS, QUERIES, 20)
-    built, recalls = index.build(factory, VECTORS), []
-    for value in (low, high):
-        built.set(**{name: value})
-        assert built.settings["search"][name] == value
-        _, rows = built.search(QUERIES, 20)
-        recalls.append(np.mean([len(set(a) & set(b)) / 20 for a, b in zip(rows, expected, strict=True)]))
-    assert recalls[1] > recalls[0] + 0.05
+    content = index.build(factory, VECTORS).content
+    less, more = (index.restored(content, {name: value}).search(QUERIES, 20)[1] for value in (low, high))
+    assert recall(more, expected) > recall(less, expected) + 0.05
 
 
 @pytest.mark.parametrize("factory", [f"PCA{DIMENSION},Flat", f"PCAR{DIMENSION},Flat", f"PCA{DIMENSION},Flat,RFlat"])
@@ -242,57 +250,22 @@ def test_the_same_vectors_give_the_same_bytes_of_a_sample(factory, monkeypatch):
     assert first.content.tobytes() != whole.tobytes()
 
 
-@pytest.mark.parametrize("factory", APPROXIMATE)
-def test_an_index_is_restored_from_its_content(factory):
-    built = index.build(factory, VECTORS, APPROXIMATE[factory])
-    back = index.restored(factory, built.content, APPROXIMATE[factory])
-    assert back.settings == built.settings and (len(back), back.dimension) == (ROWS, DIMENSION)
-    assert built.size_bytes == len(built.content)
-    for ours, theirs in zip(built.search(QUERIES, 10), back.search(QUERIES, 10), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize("factory", ["Exact", *APPROXIMATE])
-def test_faiss_opens_what_is_exported(factory, tmp_path):
-    import faiss
-
-    built = index.build(factory, VECTORS, APPROXIMATE.get(factory))
-    index.export(built, tmp_path / "mine", [f"d{row}" for row in range(ROWS)])
-    found = faiss.read_index(str(tmp_path / "mine" / "index.faiss"))
-    scores, rows = built.search(QUERIES, 10)
-    theirs, their_rows = found.search(QUERIES, 10)
-    their_rows = np.take_along_axis(their_rows, np.lexsort((their_rows, -theirs), axis=1), axis=1)  # ties
-    np.testing.assert_allclose(theirs, scores, atol=1e-5)
-    names = np.array((tmp_path / "mine" / "documents.txt").read_text().splitlines())
-    assert names[their_rows].tolist() == [[f"d{row}" for row in line] for line in rows]
-    with pytest.raises(DataError, match="single lines"):
-        index.export(built, tmp_path, ["a", "b\nc"])
-
-
 def test_training_few_vectors_is_silent(capfd):
     for factory in ("IVF8,PQ8x4fs", "OPQ8,PQ8x4fs"):
         index.build(factory, VECTORS[:100])
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_the_bytes_of_a_vector_are_those_of_its_code():
-    sizes = {"Exact": 64, "PQ4": 4, "OPQ4,IVF1,PQ4": 4, "SQ8": 16, "HNSW4": 64}
-    assert {factory: index.vector_bytes(factory, 16) for factory in sizes} == sizes
-    with pytest.raises(SettingError, match="PQ5"):
-        index.vector_bytes("PQ5", 16)
-
-
 @pytest.mark.parametrize(
     ("factory", "search", "named"),
     [
         ("exact", {}, "'Exact'"),
-        ("IVF8,XY3", {}, "could not parse"),
-        ("PQ5", {}, "divides the dimension"),
-        ("OPQ5,PQ5x4fs", {}, "divides the dimension"),
-        ("IVF601,Flat", {}, r"600 vectors: .*training points \(600\)"),
-        ("IVF8,Flat", {"nprob": 3}, "Did you mean 'nprobe'"),
-        ("IVF8,Flat", {"efSearch": 3}, "Valid: nprobe"),
-        ("IVF8,Flat", {"nprobe": 0}, "nprobe = 0"),
+        ("IVF8,XY3", {}, "IVF8,XY3"),
+        ("OPQ5,PQ5x4fs", {}, "32 dimensions"),
+        ("IVF601,Flat", {}, "600 vectors"),
+        ("IVF8,Flat", {"nprob": 3}, "'nprobe'"),
+        ("IVF8,Flat", {"efSearch": 3}, "nprobe"),
+        ("IVF8,Flat", {"nprobe": 0}, "nprobe"),
         ("Exact", {"nprobe": 3}, "'Exact'"),
     ],
 )
@@ -302,16 +275,16 @@ def test_factories_and_parameters_that_cannot_be_are_named(factory, search, name
 
 
 @pytest.mark.parametrize("factory", ["Exact", "Flat"])
-def test_searches_and_vectors_that_cannot_be_are_named(factory):
+def test_searches_and_vectors_that_cannot_be_are_refused(factory):
     built = index.build(factory, VECTORS)
     for queries, k in ((QUERIES[:, :31], 5), (QUERIES[0], 5), (QUERIES, 0)):
         with pytest.raises(SettingError):
             built.search(queries, k)
     assert built.search(QUERIES[:0], 5)[1].shape == (0, 5)
-    for value in (np.nan, np.inf):
-        wrong = np.where(np.arange(DIMENSION) == 3, value, VECTORS)
-        for refused in (lambda wrong=wrong: index.build(factory, wrong), lambda wrong=wrong: built.search(wrong, 2)):
-            with pytest.raises(DataError, match="NaN or infinity"):
-                refused()
-    with pytest.raises(DataError):
-        index.build(factory, VECTORS[:0])
+    nan, infinite = (np.where(np.arange(DIMENSION) == 3, value, VECTORS) for value in (np.nan, np.inf))
+    for wrong in (nan, infinite, VECTORS[:0]):
+        with pytest.raises(DataError):
+            index.build(factory, wrong)
+    for wrong in (nan, infinite):
+        with pytest.raises(DataError):
+            built.search(wrong, 2)
