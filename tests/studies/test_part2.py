@@ -131,7 +131,7 @@ def tiny(name="tiny"):
 ALONE = "k1 1.2, b 0.75, passage alone"
 
 
-def test_bm25_is_tabled_at_every_setting():
+def test_bm25_is_tabled_at_every_setting(monkeypatch):
     more = tiny("more")
     table = reqa.bm25_table([tiny(), Collection("more", more.documents, more.queries, more.qrels.iloc[:1])])
     count = len(reqa.BM25_SETTINGS)
@@ -147,13 +147,10 @@ def test_bm25_is_tabled_at_every_setting():
     assert found.loc[ALONE, MEASURES].tolist() == [25, 50, 50, 50, 50]
     only = table[table["collection"] == "more"].set_index("settings")["R@1"]
     assert only.to_dict() == {settings: 0 if settings == ALONE else 100 for settings in reqa.BM25_SETTINGS}
-
-
-def test_most_settings_are_tried_on_the_first_queries_by_position(monkeypatch):
-    monkeypatch.setattr(reqa, "SAMPLE", 2)
-    found = reqa.bm25_table([tiny()]).set_index("settings")
-    assert found["queries"].tolist() == [4, 4, 2, 2, 2, 2]
-    assert found["R@1"].tolist() == [50, 75, 0, 50, 0, 0]  # of "foxes" and "zebra"
+    monkeypatch.setattr(reqa, "SAMPLE", 2)  # most settings are tried on the first queries by position
+    few = reqa.bm25_table([tiny()])
+    assert few["queries"].tolist() == [4, 4, 2, 2, 2, 2]
+    assert few["R@1"].tolist() == [50, 75, 0, 50, 0, 0]  # of "foxes" and "zebra"
 
 
 def test_what_labels_buy_is_tested_step_by_step():
