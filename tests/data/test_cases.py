@@ -26,6 +26,7 @@ PAIRS = [(f"q-{query}", document) for query in BIKES for document in BIKES if qu
 HEAD = "query-id\tcorpus-id\tscore\n"
 QRELS = "".join(f"{query}\t{document}\t1\n" for query, document in PAIRS)
 BEIR = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": HEAD + QRELS}
+OPEN = "---\n" + 60 * "# No end\n"  # a pattern that takes comments in many ways would not come to an end
 TABLE = "ID,Title,Text,Question\r\n" + "".join('"{}","{}","{}","{}"\r\n'.format(each, *b) for each, b in BIKES.items())
 
 
@@ -157,6 +158,8 @@ def test_settings_above_a_note_are_no_text_and_title_it_unless_a_heading_does(tm
     }
     for each in datasets.articles(f"folder:{put(tmp_path / 'a', notes)}"):
         assert (each.title, each.passages) == ("Chain wear", ("Text.",)), each.name
+    (found,) = datasets.articles(f"folder:{put(tmp_path / 'c', {'open.md': OPEN})}")
+    assert found.title == "No end"
     ruled = "---\n\nA text between two rules.\n\n---\n\nMore.\n"
     (found,) = datasets.articles(f"folder:{put(tmp_path / 'b', {'rules.md': ruled})}")
     assert found.passages == ("A text between two rules.", "More.")

@@ -39,7 +39,7 @@ HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 BLOCKS = [*"title p div li td th tr ul ol table section article blockquote pre dt dd br".split(), *HEADINGS]
 SECTION, PARAGRAPH = "\x1d", "\x1e"  # what stands where one begins, and ends; both are white space in a page
 # Settings above a page, of YAML or of TOML; what is none, such as text between two rules, stays text.
-SETTINGS = re.compile(r"(---|\+\+\+)[ \t]*\n((?:\s*#.*\n)*\s*[\w\"'-]+[ \t]*[:=].*?)^(?:\1|\.\.\.)[ \t]*$", re.M | re.S)
+SETTINGS = re.compile(r"(?ms)(---|\+{3})[ \t]*\n((?:\s*#[^\n]*\n)*\s*[\w\"'-]+[ \t]*[:=].*?)^(?:\1|\.{3})[ \t]*$")
 # Endings of the ids of parts in ir-datasets, and their splits, the most guarded first; the first of a split counts.
 PARTS = {"/test": "test", "/dev": "dev", "/validation": "dev", "/valid": "dev", "/train": "train", "": "whole"}
 TITLE = re.compile(r"""^title[ \t]*[:=][ \t]*(?:[>|][+-]?\s*)?["']?(.*?)["']?[ \t]*$""", re.M | re.I)
