@@ -87,14 +87,12 @@ class Results:
 
     def trained(self, system: str, measure: str) -> bool:
         """Return whether a system was trained, so that another seed would give another one."""
-
-        def all_trained(rows: pd.DataFrame) -> set[str]:
-            rows = rows.reindex(columns=["system", "seed", "steps", "measure"])
-            # Times are recorded with every seed, of what is not trained, too.
-            seeds = rows[rows["measure"] == measure].groupby("system")["seed"].nunique()
-            return {*rows["system"][rows["steps"].notna()], *seeds.index[seeds > 1]}
-
-        return system in self.once(("trained", measure), self.rows, all_trained)
+        # Times are recorded with every seed, of what is not trained, too.
+        seeds = self.once("seeds", self.rows, lambda rows: rows.groupby(["system", "measure"])["seed"].nunique())
+        steps = self.once(
+            "steps", self.rows, lambda rows: {*rows.reindex(columns=["system", "steps"]).dropna()["system"]}
+        )
+        return system in steps or seeds.get((system, measure), 0) > 1
 
     def systems(self, collection: str, split: str, measure: str) -> list[str]:
         """Return the systems that have per-query values, in the order in which they were recorded."""

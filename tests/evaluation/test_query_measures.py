@@ -39,10 +39,7 @@ def test_statistics_by_hand():
     assert found["distinct-2"] == 1
     assert found["overlap"] == pytest.approx((1 + 1 + 1 + 0) / 4)
     assert found["round trip"] == pytest.approx(3 / 4)
-
-
-def test_queries_of_one_word_have_no_pairs_of_words():
-    found = statistics(frame(("x", "tyre", 0.0), ("y", "?", 0.0)), PASSAGES)
+    found = statistics(frame(("x", "tyre", 0.0), ("y", "?", 0.0)), PASSAGES)  # without pairs of words
     assert np.isnan(found["distinct-2"]) and found["distinct-1"] == 1 and found["overlap"] == 1
 
 

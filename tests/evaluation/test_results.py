@@ -1,7 +1,9 @@
 """Recorded results: added, replaced, written whole, read back, own before reference."""
 
+import os
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -42,33 +44,22 @@ def some():
 
 def test_per_query_values_come_by_seed_in_the_order_of_numbers():
     made = some()
-    made.add_queries("quora", "test", "DE", 10, values([0.5, 0, 0]), CLUSTERS)
-    made.add_queries("quora", "test", "DE", 2, values([0, 0, 0.5]), CLUSTERS)
+    for system, seed, numbers in (("DE", 10, [0.5, 0, 0]), ("DE", 2, [0, 0, 0.5]), ("DE, batch 2", 5, [0, 0, 0])):
+        made.add_queries("quora", "test", system, seed, values(numbers), CLUSTERS)
     found = made.per_query(*KEY, "DE")
     assert found.columns.tolist() == [0, 1, 2, 10] and found.index.tolist() == QUERIES
     assert found.T.to_numpy().tolist() == [[0.25, 0, 1], [1, 0, 0.5], [0, 0, 0.5], [0.5, 0, 0]]
-
-
-def test_a_system_whose_name_begins_another_is_not_taken_for_it():
-    made = some()
-    made.add_queries("quora", "test", "DE, batch 2", 5, values([0, 0, 0]), CLUSTERS)
-    assert made.per_query(*KEY, "DE").columns.tolist() == [0, 1]
     assert made.systems(*KEY) == ["BM25", "DE", "DE, batch 2"]
+    assert made.clusters(*KEY).to_dict() == CLUSTERS.to_dict() and made.clusters(*KEY).index.tolist() == QUERIES
     assert made.lines("D", "quora").empty and len(made.lines("DE", "quora")) == 2
-
-
-def test_clusters_belong_to_their_queries():
-    assert some().clusters(*KEY).to_dict() == CLUSTERS.to_dict()
-    assert some().clusters(*KEY).index.tolist() == QUERIES
 
 
 def test_a_system_is_trained_that_has_steps_in_any_row_or_several_seeds_of_the_measure():
     made = some()
     for system, seed in (("DE", 0), ("BM25", 0), ("BM25", 1), ("one", 0)):
         made.add_row(**row(system, seed) | {"measure": "seconds"})
-    made.add_row(**row("one", steps=30.0))
-    made.add_row(**row("two", 0))
-    made.add_row(**row("two", 1))
+    for more in ({"system": "one", "steps": 30.0}, {"system": "two"}, {"system": "two", "seed": 1}):
+        made.add_row(**row(**more))
     found = {system: made.trained(system, "AP@100") for system in ("DE", "BM25", "one", "two")}
     assert found == {"DE": True, "BM25": False, "one": True, "two": True}
 
@@ -136,7 +127,7 @@ def test_at_no_moment_of_saving_is_the_folder_half_there(tmp_path, monkeypatch):
     some().save(tmp_path / "11")
     seen = []
 
-    def watched(function):
+    def watch(function):
         def call(*arguments, **options):
             if (tmp_path / "11").exists():
                 seen.append(len(Results.read(tmp_path / "11").rows))
@@ -144,8 +135,8 @@ def test_at_no_moment_of_saving_is_the_folder_half_there(tmp_path, monkeypatch):
 
         return call
 
-    for module, name in ((results.os, "replace"), (results.os, "rename"), (results.os, "unlink"), (shutil, "rmtree")):
-        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (shutil, "rmtree")):
+        monkeypatch.setattr(module, name, watch(getattr(module, name)))
     some().save(tmp_path / "11")
     assert seen and set(seen) == {3}
 
@@ -175,11 +166,8 @@ def test_values_by_query_are_read_when_they_are_asked_for(tmp_path):
 
 
 def test_two_that_save_at_once_leave_the_whole_of_one(tmp_path):
-    threads = [threading.Thread(target=some().save, args=[tmp_path / "11"]) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        assert len([*pool.map(some().save, [tmp_path / "11"] * 8)]) == 8
     equal(Results.read(tmp_path / "11"), some())
     assert [path.name for path in tmp_path.iterdir()] == ["11"]
 
@@ -195,16 +183,13 @@ def places(tmp_path, monkeypatch):
     return tmp_path
 
 
-def reference(experiment, value, profile="quick"):
+def save(folder, experiment, value, **more):
     made = Results()
-    made.add_row(**{**row(value=value), "experiment": experiment, "profile": profile})
-    made.save(results.reference_folder(profile, experiment))
+    made.add_row(**row(value=value, **more) | {"experiment": experiment})
+    made.save(folder("quick", experiment))
 
 
-def own(experiment, value):
-    made = Results()
-    made.add_row(**{**row("DE", value=value), "experiment": experiment}, steps=7)
-    made.save(results.own_folder("quick", experiment))
+reference, own = partial(save, results.reference_folder), partial(save, results.own_folder, steps=7)
 
 
 def test_an_own_run_comes_before_the_reference(places):
@@ -272,16 +257,13 @@ def test_another_training_that_finds_as_many_is_another():
 
 def test_what_seeds_change_is_taken_from_systems_with_as_many():
     """Two more systems with five seeds tell of the first three what all tell, and of five what they tell alone."""
-    made, noise = Results(), 100 * (0.5 + np.random.default_rng(1).normal(0, 0.02, (4, 5)))
-    for number, count in enumerate((3, 3, 5, 5)):
+    made, noise = Results(), pd.DataFrame(50 + np.random.default_rng(1).normal(0, 2, (4, 5)))
+    for system, count in enumerate((3, 3, 5, 5)):
         for seed in range(count):
-            numbers = [noise[number, seed] / 100] * 3
-            made.add_queries("quora", "test", f"S{number}", seed, values(numbers), CLUSTERS)
-            made.add_row(**row(f"S{number}", seed, steps=10))
-    noise = pd.DataFrame(noise)
+            made.add_queries("quora", "test", f"S{system}", seed, values([noise[seed][system] / 100] * 3), CLUSTERS)
+            made.add_row(**row(f"S{system}", seed, steps=10))
     for seeds, means in ((3, noise.iloc[:, :3]), (5, noise.iloc[2:])):
-        (alone, freedom), (shared, blocks) = between_seeds(means)
-        expected = [(alone / seeds, freedom), (shared / seeds, blocks)]
+        expected = [(variance / seeds, freedom) for variance, freedom in between_seeds(means)]
         found = made.pooled([(1, "S2")], ["quora"], "AP@100", seeds)
         assert np.array(found) == pytest.approx(np.array(expected), rel=1e-3)
     assert made.compared("quora", "AP@100", "S0", "S2").seeds == 3
