@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from retlib.report.forest import tiles
+from retlib.report.figures import tiles
 from retlib.report.ledger import ledger
 
 FOLDER = Path(__file__).parent / "_static" / "pictures"

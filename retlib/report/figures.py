@@ -10,7 +10,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
 from retlib.data.datasets.catalogue import called
@@ -18,11 +20,18 @@ from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
 from retlib.report.contrasts import LEVEL
 from retlib.report.curves import WINDOWS
+from retlib.report.ledger import NOT_TESTED, SIGNS, decisive, paper_effect
+from retlib.report.papers import STAND_IN, papers
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 # Of the lines of a figure, by their order.
 STYLES = list(plt.cycler(linestyle=["-", "--", ":", "-."]) * plt.cycler(color=COLOURS, marker="osD^vPX*"))
+# In the order of the ledger's signs.
+_BY_SIGN = "#009E73", "#C03000", "#D55E00", "#D55E00", "#0072B2", "#B07800", "#56B4E9", "#777777"
+VERDICT_COLOURS, MARKERS = (dict(zip(SIGNS, looks, strict=True)) for looks in (_BY_SIGN, "oX^^svP."))
+LETTERS = 66  # of a line of a claim above its bar
+ABREAST = 15  # tiles in a row, as many as a phone shows at once
 ROW = 0.36  # inches of a row with its name above what is drawn in it
 
 
@@ -119,20 +128,6 @@ def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: 
     axis.axvline(0, color="0.4", linewidth=0.9)
     axis.set(xlabel=xlabel)
     return legend(figure, [axis])
-
-
-def outcomes(tables: Mapping[str, pd.DataFrame], rival: str, measure: str) -> Figure:
-    """Return queries lost (to the left, hatched) and won (to the right) against a rival, a panel a collection."""
-    figure, axes = panels(list(tables), 5.2, ROW * max(map(len, tables.values())) + 1.4)
-    for axis, table in zip(axes, tables.values(), strict=True):
-        heights = name_rows(axis, table["system"])
-        axis.barh(heights, -table["losses"], 0.4, label="losses", color=COLOURS[1], hatch="///", edgecolor="white")
-        axis.barh(heights, table["wins"], 0.4, label="wins", color=COLOURS[0])
-        for height, ties in zip(heights, table["ties"], strict=True):  # at the right edge, whatever the bars' lengths
-            axis.text(1.02, height, f"{ties} ties", transform=axis.get_yaxis_transform(), va="center", fontsize=8)
-        axis.set(xlabel=f"queries worse | better than {rival} ({measure})")
-        axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    return legend(figure, axes)
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
@@ -295,10 +290,61 @@ def paths(places: pd.DataFrame) -> Figure:
             axis.spines[:].set_visible(True)
         way = pd.concat([path.tail(1), nearest])
         near.plot(way["x"], way["y"], ":", color="0.4", zorder=0, label="to the nearest relevant one")
-        # The nearest is in sight where the path would not become a dot for that.
-        least = 0.002 * np.ptp(own, axis=0).max()
-        reach = 1.5 * max(np.ptp(path, axis=0).max(), least)
-        view = pd.concat([path, nearest.clip(path.min() - reach, path.max() + reach, axis=1)])
-        middle, half = (view.max() + view.min()) / 2, 0.6 * np.ptp(view, axis=0).max() + least
+        middle, half = (
+            (path.max() + path.min()) / 2,
+            0.8 * np.ptp(path, axis=0).max() + 0.002 * np.ptp(own, axis=0).max(),
+        )
         near.set(xlim=middle["x"] + half * np.array([-1, 1]), ylim=middle["y"] + half * np.array([-1, 1]))
     return legend(figure, axes)
+
+
+def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Figure:
+    """Return a line for each claim that is tested in points: our effect with its 95 % interval, and the paper's.
+
+    Of several contrasts stands the one that the verdict hangs on. `verdicts` are rows of `retlib.report.ledger.ledger`;
+    `names` orders claims and has what stands above their lines; without it all come, by their statements.
+    """
+    names = names or dict(zip(verdicts["id"], verdicts["statement"], strict=True))
+    rows = verdicts.set_index("id", drop=False).loc[list(names)].itertuples()
+    lines = [(row, decisive(row)) for row in rows if row.tests and row.verdict != NOT_TESTED]
+    lines = [(row, line) for row, line in lines if line.unit == "points"]
+    texts = [fill(f"{SIGNS[row.verdict]}  {names[row.id]}", LETTERS) for row, _ in lines]
+    figure, (axis,) = styled(6.6, 0.42 * len(texts) + 0.18 * "".join(texts).count("\n") + 1.1)
+    for (row, line), height in zip(lines, name_rows(axis, texts), strict=True):
+        looks = {"color": VERDICT_COLOURS[row.verdict], "solid_capstyle": "round"}
+        axis.vlines(0, height - 0.28, height + 0.22, color="0.4", linewidth=0.9, zorder=0)
+        for limit in {-line.margin, line.margin} if line.alike else {line.margin} - {0.0}:
+            axis.plot(limit, height, "|", color="0.4", markersize=11)
+        axis.plot([line.low, line.high], [height] * 2, **looks, linewidth=2)
+        label = f"{SIGNS[row.verdict]} {row.verdict}"
+        axis.plot(line.effect, height, MARKERS[row.verdict], **looks, markersize=7, label=label)
+        if not np.isnan(paper_effect(line)):
+            axis.plot(paper_effect(line), height, "D", mfc="none", color="0.2", markersize=6.5, label="the paper's")
+    axis.set(xlabel="points for the claim (right) or against it (left)")
+    return legend(figure, [axis])
+
+
+def tiles(ledger: pd.DataFrame) -> Figure:
+    """Return a tile for each claim under its paper's name: the verdict by sign and colour, hatched on a stand-in."""
+    groups, line = dict(iter(ledger.groupby("paper", sort=False))), 0
+    count = sum(1 + -(-len(rows) // ABREAST) for rows in groups.values())
+    figure, (axis,) = styled(4.0, 0.27 * count + 0.9)
+    for name, rows in groups.items():
+        axis.text(0.08, -line, papers()[name].label, va="center", fontsize=9)
+        places, colours = np.arange(len(rows)), rows["verdict"].map(VERDICT_COLOURS)
+        x, y = places % ABREAST + 0.5, -(line + 1 + places // ABREAST)
+        # Tints and no transparency, which browsers take for that of the hatches, too.
+        pale, edge = ([tuple(1 - share * (1 - np.array(to_rgb(each)))) for each in colours] for share in (0.2, 0.5))
+        hatches = ["////" if each == STAND_IN else None for each in rows["fidelity"]]
+        axis.bar(x, 0.84, 0.84, y - 0.42, color=pale, edgecolor=edge, hatch=hatches, linewidth=1)
+        for column, row, verdict in zip(x, y, rows["verdict"], strict=True):
+            sign = {"ha": "center", "va": "center", "fontsize": 11, "fontweight": "bold"}
+            axis.text(column, row, SIGNS[verdict], color=VERDICT_COLOURS[verdict], **sign)
+        line = 1 - y.min()
+    axis.set(xlim=(0, ABREAST), ylim=(-count + 0.45, 0.55))
+    axis.set_axis_off()
+    shown = {name: colour for name, colour in VERDICT_COLOURS.items() if (ledger["verdict"] == name).any()}
+    handles = [Patch(color=colour, label=f"{SIGNS[name]} {name}") for name, colour in shown.items()]
+    handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    return figure

@@ -108,72 +108,52 @@ def p_text(value: float) -> str:
 # --- HTML ------------------------------------------------------------------------------------------
 
 
-def as_html(table: pd.DataFrame) -> str:
+def as_html(table: pd.DataFrame, markup: Sequence[str] = (), wrapped: bool = False) -> str:
     """Return a frame as notebooks show it: whole, without row numbers, which name nothing, and without fingerprints.
 
     Collections are called as in sentences, but where a fingerprint tells what they hold: those are names to type.
-    """
-    named = table.index.name is not None or not isinstance(table.index, pd.RangeIndex)
-    table = _called(table) if "fingerprint" not in table else table.drop(columns="fingerprint")
-    # A list of few rows and more columns stands on its side: a page is longer than it is wide.
-    if not named and len(table) <= 6 < len(table.columns) and table.iloc[:, 0].is_unique:
-        table, named = table.set_index(table.columns[0]).astype(object).T, True
-    if table.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
-        table = table.rename_axis(columns=table.index.names[-1]).rename_axis(index=lambda _: None)
-    with pd.option_context("display.max_colwidth", None, "display.html.use_mathjax", False):
-        cells = [_cell if kind.kind in "iuO" else None for kind in table.dtypes]
-        html = table.to_html(notebook=True, index=named, max_rows=500, formatters=cells)
-    # Long names in heads may break where their parts meet.
-    html = re.sub(r"(?<=<th>)[^<]+(?=</th>)", lambda head: re.sub(r"([/_]|,(?=\D))", r"\1<wbr>", head[0]), html)
-    return _scoped(html)
-
-
-def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
-    """Return a table for a page: text wraps, line breaks count, collections are called as in sentences.
-
-    `anchors` name its rows for links. Markup and formulas are claims as text, but in the columns `markup`.
+    Markup and formulas are text, but in the columns `markup`.
     """
 
     def as_text(value: Any) -> Any:
-        if not isinstance(value, str):
-            return _cell(value) if isinstance(value, Integral) else value
-        # Long names may break before their capitals, lest their column take the room of others.
-        return re.sub(r"(?<=[a-z,])(?=[A-Z]\S{6})", "<wbr>", escape(value).replace("\n", "<br>"))
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            return f"{value:,}"
+        # Long names may break where their parts meet, lest their column take the room of others.
+        ends = r"(?<=[/_])(?=\S)|(?<=,)(?=[^\s\d])|(?<=[a-z])(?=[A-Z]\S{6})"
+        return re.sub(ends, "<wbr>", escape(value)).replace("\n", "<br>") if isinstance(value, str) else value
 
-    table = _called(table)
-    html = {name: table[name].str.replace("\n", "<br>") for name in markup}
-    safe = table.map(as_text).assign(**html).rename(columns=as_text)
-    page = safe.to_html(index=False, escape=False, border=0, classes="dataframe wrapped mathjax_ignore")
-    for anchor in anchors:
-        page = page.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
-    return HTML(_scoped(page))
+    def as_label(value: Any) -> Any:
+        return as_text(called(value) if isinstance(value, str) and "fingerprint" not in table else value)
 
-
-def link(address: str, text: str) -> str:
-    """HTML of a link, for the columns of `as_page` that are markup."""
-    return f'<a href="{escape(address)}">{escape(text)}</a>'
-
-
-def _scoped(html: str) -> str:
+    named = not wrapped and (table.index.name is not None or not isinstance(table.index, pd.RangeIndex))
+    places = [name for name in ("collection", "corpus", "target") if name in table and "fingerprint" not in table]
+    page = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
+    page = page.drop(columns="fingerprint", errors="ignore")
+    # A list of few rows and more columns stands on its side: a page is longer than it is wide.
+    if not (named or wrapped) and len(page) <= 6 < len(page.columns) and page.iloc[:, 0].is_unique:
+        page, named = page.set_index(page.columns[0]).astype(object).T, True
+    page = page.map(as_text).assign(**{name: table[name].str.replace("\n", "<br>") for name in markup})
+    page = page.rename(index=as_label, columns=as_label).rename_axis(index=as_label, columns=as_label)
+    if page.columns.nlevels == 1:  # the name of the rows stands in the line of the columns' names
+        page = page.rename_axis(columns=page.index.names[-1]).rename_axis(index=lambda _: None)
+    looks = f"{'wrapped ' if wrapped else ''}mathjax_ignore"
+    html = page.to_html(index=named, escape=False, border=0, max_rows=500, classes=looks)
     # So that a screen reader says which column and which row a cell is of.
     head, end, body = html.partition("</thead>")
     return head.replace("<th>", '<th scope="col">') + end + body.replace("<th>", '<th scope="row">')
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return f"{value:,}"
-    return str(round(value, 6) if isinstance(value, float) else value)
+def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[str] = ()) -> HTML:
+    """Return a table whose text wraps, without its rows' names; `anchors` name its rows for links."""
+    page = as_html(table, markup, wrapped=True)
+    for anchor in anchors:
+        page = page.replace("<tr>", f'<tr id="{anchor}">', 1)  # the line of names has attributes of its own
+    return HTML(page)
 
 
-def _called(table: pd.DataFrame) -> pd.DataFrame:
-    # With collections called as in sentences: in columns of them, in heads and in the names of rows.
-    def in_sentences(label: Any) -> Any:
-        return called(label) if isinstance(label, str) else label
-
-    places = [name for name in ("collection", "corpus", "target") if name in table]
-    table = table.assign(**{name: table[name].map(called, na_action="ignore") for name in places})
-    return table.rename(index=in_sentences, columns=in_sentences).rename_axis(index=in_sentences)
+def link(address: str, text: str) -> str:
+    """HTML of a link, for the columns of `as_page` that are markup."""
+    return f'<a href="{escape(address)}">{escape(text)}</a>'
 
 
 # --- claims and their verdicts -----------------------------------------------------------------------
@@ -196,22 +176,24 @@ def chapter_claims(table: pd.DataFrame) -> HTML:
 
 
 def by_claim(verdicts: pd.DataFrame) -> HTML:
-    """Return a paper's claims, a row each with an anchor: verdict, claim, what decides it, and the scale."""
-    table = _judged(verdicts, "what decides")
-    table["scale"] = [*map(_scale, verdicts.itertuples())]
-    links = [
-        chapter and link(f"{chapter}.html#the-paper-s-claims", "in its chapter") for chapter in verdicts["chapter"]
-    ]
-    table["all contrasts"] = links
-    return as_page(table, verdicts["id"], markup=["claim", "what decides", "all contrasts"])
+    """Return claims, a row each with an anchor, and a choice of verdict and part above them (the book's tables.js).
 
-
-def every_claim(ledger: pd.DataFrame) -> HTML:
-    """Return all claims with a choice of verdict and part above them (the book's tables.js)."""
-    by_key, last = papers(), "what decides, or why it is not tested"
-    table = _judged(ledger, last)
-    table.insert(2, "part", [link(_address(by_key, row), by_key[row.paper].part) for row in ledger.itertuples()])
-    page = as_page(table, markup=["part", "claim", last])
+    Its verdict, part, text with remarks and the id, which is there to be copied, what decides it, and the scale.
+    """
+    by_key, rows = papers(), []
+    for row in verdicts.itertuples():
+        notes = (
+            f"as tested: {row.as_tested}" if row.as_tested else row.remark,
+            row.note and f"{row.verdict}: {row.note}",
+        )
+        below = "".join(f"\n<em>{escape(note)}</em>" for note in notes if note)
+        claim = f"{escape(row.statement)}{below}\n<code>{row.id}</code>"
+        part = link(_address(by_key, row), by_key[row.paper].part)
+        contrasts = row.chapter and link(f"{row.chapter}.html#the-paper-s-claims", "in its chapter")
+        rows.append((f"{SIGNS[row.verdict]} {row.verdict}", part, claim, _decides(row), _scale(row), contrasts))
+    last = "what decides, or why it is not tested"
+    table = pd.DataFrame(rows, columns=["verdict", "part", "claim", last, "scale", "all contrasts"])
+    page = as_page(table, verdicts["id"], markup=["part", "claim", last, "all contrasts"])
     return HTML(f'<div data-filters="verdict,part">{page.data}</div>')
 
 
@@ -246,13 +228,6 @@ def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
     return verdicts.assign(claim=verdicts["id"], evidence=evidence)[columns].explode("evidence")
 
 
-def as_text(row: Any) -> str:
-    """Return one row of a ledger for a terminal: claim and verdict, then a line for each contrast."""
-    p = "" if pd.isna(row.p) else f", p = {row.p:.2g} after Holm's correction; by Benjamini-Hochberg {row.by_bh}"
-    lines = [f"{row.statement}\n{SIGNS[row.verdict]} {row.verdict}{p}", *_scale(row).splitlines(), *_evidence(row)]
-    return "\n  ".join(lines)
-
-
 def provenance(profile: str, source: str | None) -> pd.DataFrame:
     """Return when, where, and from which revision the rows of each chapter were recorded."""
     chapters = results.rows(profile, source).groupby("experiment", sort=False)
@@ -264,20 +239,6 @@ def provenance(profile: str, source: str | None) -> pd.DataFrame:
 
 def _address(papers: Mapping[str, Paper], row: Any) -> str:
     return f"{papers[row.paper].pages['verdicts']}.html#{row.id}"
-
-
-def _judged(verdicts: pd.DataFrame, last: str) -> pd.DataFrame:
-    # Verdict, claim with its remarks and its id, which is there to be copied, and what decides.
-    rows = []
-    for row in verdicts.itertuples():
-        notes = (
-            f"as tested: {row.as_tested}" if row.as_tested else row.remark,
-            row.note and f"{row.verdict}: {row.note}",
-        )
-        below = "".join(f"\n<em>{escape(note)}</em>" for note in notes if note)
-        claim = f"{escape(row.statement)}{below}\n<code>{row.id}</code>"
-        rows.append((f"{SIGNS[row.verdict]} {row.verdict}", claim, _decides(row)))
-    return pd.DataFrame(rows, columns=["verdict", "claim", last])
 
 
 def _decides(row: Any) -> str:

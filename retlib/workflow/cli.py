@@ -227,8 +227,7 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
         sys.exit(code)
     for paper in chosen["paper"][list(names)].unique():
         verdicts = ledger.verdicts(paper, profile)
-        for row in verdicts[verdicts["id"].isin(names)].itertuples():
-            click.echo(f"\n{tables.as_text(row)}")
+        _show(tables.flat(verdicts[verdicts["id"].isin(names)]), "text")
 
 
 @main.command(params=[_names(metavar="CHAPTER..."), _profile])

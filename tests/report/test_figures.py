@@ -141,6 +141,6 @@ def test_paths_are_drawn_on_the_map_and_enlarged():
         documents, goals, path, start, end = axis.get_lines()[:5]
         assert len(documents.get_xdata()) == 100 and goals.get_xdata().tolist() == [4, 90]
         assert path.get_xdata().tolist() == [1, 3, 2] and (*start.get_xdata(), *end.get_xdata()) == (1, 2)
-    assert whole.get_xlim()[1] > 99 and near.get_xlim()[0] < 1 and 4 < near.get_xlim()[1] < 10
+    assert whole.get_xlim()[1] > 99 and near.get_xlim()[0] < 1 and 3 < near.get_xlim()[1] < 10
     assert near.get_lines()[5].get_xdata().tolist() == [2, 4]  # to the nearest
     assert second.get_xlim()[0] < 5 < 6 < second.get_xlim()[1]  # where nothing is relevant

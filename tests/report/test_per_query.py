@@ -145,26 +145,13 @@ def test_rounding_makes_no_winner_and_only_common_seeds_count():
     assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
 
 
-def test_outcomes_are_drawn_to_both_sides_in_their_order():
-    table = pd.DataFrame({"system": ["a", "b"], "wins": [3, 0], "ties": [5, 4], "losses": [2, 6]})
-    figure = figures.outcomes({"c": table, "d": table, "e": table}, "BM25", "RR@10")
-    axis = figure.axes[0]
-    losses, wins = axis.containers
-    assert [bar.get_width() for bar in losses] == [-2, -6] and [bar.get_width() for bar in wins] == [3, 0]
-    assert losses[0].get_y() > losses[1].get_y()  # the first on top
-    said = [text.get_text() for text in sorted(axis.texts, key=lambda text: -text.get_position()[1])]
-    assert said == ["a", "5 ties", "b", "4 ties"]  # from the top, each name above its bars
-    assert axis.xaxis.get_major_formatter()(-2) == "2"
-    assert [each.get_visible() for each in figure.axes] == [True, True, True, False]
-
-
 def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
     add(recorded, "BM25", {0: BM25}, "d")
     add(recorded, "labels", GQ, "d")
     recorded.save(results.own_folder("smoke", BOARD))
     plt.close("all")
     assert run_cells(NOTEBOOK, profile="smoke", rival="BM25", systems=[])["names"] == ["c", "d"]
-    assert len(plt.get_fignums()) == 2
+    assert len(plt.get_fignums()) == 1
     rows = results.load("52_query_by_query", "explore", "run").rows  # the profile has another rival
     found = rows.set_index(["collection", "system", "measure"])["value"]
     assert found["c", "GQ", "wins"] == 4 and found["d", "labels", "losses"] == 2 and len(found) == 8

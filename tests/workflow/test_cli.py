@@ -196,9 +196,8 @@ def test_a_claim_is_rerun_by_its_notebooks_and_judged(places, built):
     found = call("rerun", CLAIM, "--jobs", "3", "--seeds", "0 1 2")
     assert found.exit_code == 0, found.output
     assert built == {"code": 0, "profile": "quick", "jobs": 3, "seeds": [0, 1, 2], "only": ["12_dual_encoder_losses"]}
-    statement = papers_table("claims").set_index("id")["statement"][CLAIM]
-    assert statement in found.output and "✓ holds" in found.output
-    assert "3 seeds" in found.output and "A − B, R@1" in found.output and "+2" in found.output
+    assert CLAIM in found.output and "holds" in found.output
+    assert "A − B, R@1" in found.output and "+2" in found.output
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -206,7 +205,7 @@ def test_a_claim_without_results_says_why_and_a_failed_notebook_leaves_no_verdic
     built["code"] = code
     found = call("rerun", CLAIM)
     assert built["seeds"] is None and found.exit_code == code
-    assert ("· not tested" in found.output) is (code == 0)
+    assert ("not tested" in found.output) is (code == 0)
 
 
 def test_a_claim_that_is_none_is_refused_before_any_work(places, built):
