@@ -404,6 +404,15 @@ def chunked(chunk, encoders="siamese", similarity="cosine", negatives="in batch"
     return RetrievalTask(module, NEGATIVES[negatives](), LOSSES[negatives], chunk)
 
 
+def test_a_multitask_loss_is_the_mean_and_each_task_has_its_own_scale():
+    multitask = make_multitask()
+    multitask.module.eval()
+    batch = multitask.batch(3)
+    parts = [task.loss(part) for task, part in zip(multitask.tasks, batch, strict=True)]
+    torch.testing.assert_close(multitask.loss(batch), sum(parts) / 2)
+    assert len([*multitask.module.parameters()]) == 5  # one table, two scales and two shifts
+
+
 def gradients(task, seed=0, autocast=nullcontext):
     """The loss of a batch, and its gradients."""
     task.module.zero_grad()
