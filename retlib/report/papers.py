@@ -1,10 +1,17 @@
-"""What the papers claim and print: ``data/papers`` (all chapters)."""
+"""What the papers claim and print, ``data/papers``, and our numbers beside theirs (all chapters).
+
+``rows.yaml`` says which systems, collections and measures of ours belong to a paper's rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
@@ -12,8 +19,14 @@ from retlib.core import runtime
 from retlib.core.errors import DataError
 from retlib.core.notebook_files import read_yaml
 from retlib.data.datasets.catalogue import called, part_of
+from retlib.evaluation import results
+from retlib.report.contrasts import Contrast, Term, test
 
 SUBSET, STAND_IN = "subset", "stand-in"
+# Units of measures, and by how many places the point moves to make points of a hundred of them.
+POINTS = {"%": 0, "fraction": 2}
+NO_NUMBER = np.nan, np.nan, "", "", ""  # of ours, half of its interval, system, collection, fidelity
+SPARSE = 0.7  # of cells that are empty: a table with more has a line for each number
 
 
 class Paper(BaseModel, frozen=True, extra="forbid"):
@@ -72,3 +85,110 @@ def data_sets(paper: str, profile: str) -> pd.DataFrame:
 def table_lines(paper: str, artefact: str) -> pd.DataFrame:
     """Return the lines of ``tables.csv`` on one table, figure or section of a paper, as it prints them."""
     return papers_table("tables").query("paper == @paper and artefact == @artefact").reset_index(drop=True)
+
+
+# --- ours beside theirs ------------------------------------------------------------------------------
+
+
+def paper_numbers(paper: str) -> pd.DataFrame:
+    """Return the lines of tables.csv on a paper, with what rows.yaml sets beside them, NaN where it sets nothing.
+
+    Columns besides: `place`, data set and split in one; `theirs`, the number as text, of a measure in points of a
+    hundred; `experiment`, `system`, `data_set` (several, joined by +, are averaged) and `measure` of ours; and `times`,
+    which takes a recorded number to the paper's unit.
+    """
+    lines = papers_table("tables").query("paper == @paper")
+    lines["place"] = (lines["dataset"] + ", " + lines["split"]).str.strip(", ")
+    pairs = zip(lines["value"], lines["unit"], strict=True)
+    lines["theirs"] = [value and format(Decimal(value).scaleb(POINTS.get(unit, 0)), "f") for value, unit in pairs]
+    entries = read_yaml(runtime.root() / "data" / "papers" / "rows.yaml").get(paper, {})
+    ours = [
+        (artefact, row, place, metric, *system.split(":", 1), data_set, measure, group.get("times", 1.0))
+        for artefact, groups in entries.items()
+        for group in groups
+        for row, system in group["rows"].items()
+        for place, data_set in group["data"].items()
+        for metric, measure in group["measures"].items()
+    ]
+    names = ["artefact", "row", "place", "metric"]
+    columns = [*names, "experiment", "system", "data_set", "measure", "times"]
+    return lines.merge(pd.DataFrame(ours, columns=columns), "left", names)
+
+
+def paper_values(paper: str, experiment: str, data_set: str) -> dict[tuple[str, str], float]:
+    """Return what a paper prints for a data set beside the systems of an experiment, by (system, measure).
+
+    The first of several, in the unit of `theirs`. After a comma in a data set's name stands a variant of it.
+    """
+    lines = paper_numbers(paper).query("experiment == @experiment and theirs != ''")
+    lines = lines[lines["data_set"].str.split(",").str[0] == data_set.split(",")[0]]
+    return lines[::-1].set_index(["system", "measure"])["theirs"].astype(float).to_dict()
+
+
+def by_collection(paper: str, experiment: str, profile: str) -> dict[str, dict[tuple[str, str], float]]:
+    """Return what `paper_values` has, by the collections that stand for one data set alone at a profile."""
+    alone = collections(paper, profile)["collection"].drop_duplicates(keep=False)
+    return {collection: paper_values(paper, experiment, data_set) for data_set, collection in alone.items()}
+
+
+def numbers(paper: str, profile: str, source: str | None = None) -> pd.DataFrame:
+    """Return every number that a paper reports, of the artefacts that have any, with ours.
+
+    Beside columns of `paper_numbers` the artefact's `title`; `ours`, in the unit of `theirs`, with `half` of its 95 %
+    interval if it has values per query; and the `system`, `collection` and `fidelity` of ours, "" if there is none.
+    """
+    lines, stand = paper_numbers(paper), collections(paper, profile)
+    lines = lines[lines.groupby("artefact")["value"].transform(lambda values: (values != "").any())]
+    load = cache(lambda name: results.load(name, profile, source))
+    columns = ["ours", "half", "system", "collection", "fidelity"]
+    ours = pd.DataFrame([_ours(line, stand, load) for line in lines.itertuples()], lines.index, columns)
+    titles = papers_table("artefacts").query("paper == @paper").set_index("artefact")["title"]
+    artefact = lines["artefact"].replace("text-abstract", "abstract").str.replace("text-", "section ")
+    title = artefact.str.replace("-", " ").str.capitalize() + ": " + lines["artefact"].map(titles)
+    return lines.assign(**ours, title=title)
+
+
+def _ours(line: Any, stand: pd.DataFrame, load: Callable) -> tuple:
+    names = [] if pd.isna(line.experiment) else line.data_set.split("+")
+    rows = load(line.experiment) if names and {*names} <= {*stand.index} else None
+    if rows is None:
+        return NO_NUMBER
+    on, fidelity = (stand.loc[names, column].tolist() for column in ("collection", "fidelity"))
+    if all(line.system in rows.systems(each, "test", line.measure) for each in on):
+        mean = test(Contrast((Term(1.0, line.system, tuple(on), line.measure, rows=rows),)))
+        ours, half = mean["effect"], mean["high"] - mean["effect"]
+    else:
+        values = rows.lines(line.system, on[0]).query("measure == @line.measure")["value"]
+        if len(values) == 0 or len(on) > 1:
+            return NO_NUMBER
+        ours, half = values.mean() * line.times, np.nan
+    fidelity = joint_fidelity(fidelity)
+    return ours, half, line.system, f"{' and '.join(map(called, on))} ({fidelity})", fidelity
+
+
+def coverage(lines: pd.DataFrame) -> pd.DataFrame:
+    """Return how many of the `numbers` each artefact has, with ours beside them, and ours on a stand-in."""
+    theirs = lines[lines["theirs"] != ""]
+    ours = theirs["ours"].notna()
+    counts = {"numbers": 1, "with ours": ours, "of these on a stand-in": ours & (theirs["fidelity"] == STAND_IN)}
+    return theirs[["title"]].assign(**counts).groupby("title", sort=False).sum().reset_index(names="in the paper")
+
+
+def table(lines: pd.DataFrame) -> pd.DataFrame:
+    """Return the `numbers` of an artefact as the paper's table: "theirs | ours ± half of the 95 % interval"."""
+
+    def with_ours(theirs: pd.Series, ours: pd.Series) -> pd.Series:
+        # Names of the paper, each with all that stands for it here.
+        here = ours.groupby(theirs).transform(lambda names: " / ".join(filter(None, names.unique())))
+        return theirs + ("\nours: " + here).where((here != "") & (here != theirs), "")
+
+    half = lines["half"].map(" ± {:.1f}".format).where(lines["half"].notna(), "")
+    ours = lines["ours"].map("{:.3g}".format).where(lines["half"].isna(), lines["ours"].map("{:.1f}".format)) + half
+    value = lines["theirs"].where(lines["ours"].isna(), lines["theirs"].replace("", "–") + " | " + ours)
+    what = lines["metric"].where(lines["unit"].isin(POINTS), lines["metric"] + " (" + lines["unit"] + ")")
+    place, row = with_ours(lines["place"], lines["collection"]), with_ours(lines["row"], lines["system"])
+    tall = pd.DataFrame({"data": place, "in the paper": row, "what": what, "value": value})
+    wide = tall.pivot_table("value", ["data", "in the paper"], "what", "\n".join, sort=False).fillna("")
+    if (wide == "").to_numpy().mean() > SPARSE:
+        return tall.reset_index(drop=True)
+    return wide.rename_axis(columns=None).reset_index()
