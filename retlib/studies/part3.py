@@ -7,7 +7,7 @@ from itertools import product
 from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
-from annotated_types import Ge, Len
+from pydantic import Field
 
 from retlib.core.errors import DataError, require, require_one_of, short_repr
 from retlib.data import datasets
@@ -35,17 +35,19 @@ def _check_generators(generators: dict[str, list[str]]) -> None:
 
 
 # Labelled collections, each with the targets of a generator that learns from it.
+_Generators = Annotated[dict[CollectionName, NonEmpty[CollectionName]], Field(min_length=1)]
 DATA: dict[str, Any] = {
-    "generators": Annotated[dict[CollectionName, NonEmpty[CollectionName]], Len(1), validator(_check_generators)],
+    "generators": Annotated[_Generators, validator(_check_generators)],
     "answers": dict[CollectionName, CollectionName],
     "documents": TwoOrMore,
     "questions": Positive,
 }
-_One = Annotated[dict[CollectionName, Annotated[list[CollectionName], Len(1, 1)]], Len(1, 1)]
+_of_one = Field(min_length=1, max_length=1)
+_One = Annotated[dict[CollectionName, Annotated[list[CollectionName], _of_one]], _of_one]
 ONE_GENERATOR = {**DATA, "generators": Annotated[_One, validator(_check_generators)]}
 # Further candidates of what is tested on; passages that are no target's.
 ADDED: dict[str, Any] = {"added": dict[CollectionName, Positive], "added_articles": ArticlesName}
-Passages = Annotated[int, Ge(50)]
+Passages = Annotated[int, Field(ge=50)]
 
 
 def targets(experiment: Experiment) -> dict[str, list[Target]]:
