@@ -72,6 +72,7 @@ def test_a_list_on_screen_is_the_head_of_the_run():
     assert result_list(collection, "one", 99, answer)["doc_id"].tolist() == [*names[::-1]]  # the question is document a
     assert result_list(collection, "e\u0301", 1, answer)["title"].tolist() == [""]
     assert asked == ["cafe\u0301", "B two", "one", "\u00e9"]  # a question of the collection as it stands there
+    assert answer(pd.DataFrame({"text": ["new"]}, index=["new"]), 3)[1].tolist() == [[2, 1, 0]]  # by id
 
 
 # --- files -----------------------------------------------------------------------------------------
