@@ -18,7 +18,6 @@ from matplotlib.ticker import LogLocator
 from retlib.data.datasets.catalogue import called
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
-from retlib.report.contrasts import LEVEL
 from retlib.report.curves import WINDOWS
 from retlib.report.ledger import NOT_TESTED, SIGNS, decisive, paper_effect
 from retlib.report.papers import STAND_IN, papers
@@ -122,7 +121,7 @@ def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: 
     tables = {}
     for label, part in series.items():
         values = {row: (each.effect, *each.interval()) for row, each in part.items()}
-        tables[label] = pd.DataFrame(values, ["value", "low", "high"]).T
+        tables[called(label)] = pd.DataFrame(values, ["value", "low", "high"]).T
     figure, (axis,) = styled(6.6, 0.42 * len({row for part in series.values() for row in part}) + 1.3)
     marks(axis, tables, order)
     axis.axvline(0, color="0.4", linewidth=0.9)
@@ -194,38 +193,6 @@ def recalls(results: Results, collections: Iterable[str], measures: Sequence[str
     panel, k = pd.Categorical(rows["collection"], list(collections)), rows["measure"].str.partition("@")[2].astype(int)
     rows = rows.assign(points=100 * rows["value"], k=k, collection=panel)
     return lines(rows, "k", "points", "system", "k", "R@k (points)", "x", "collection")
-
-
-def _matrix(values: pd.DataFrame, bold: pd.DataFrame, form: str, label: str, **colours: object) -> Figure:
-    # Numbers, some of them bold, on pale colours; framed where row and column are one.
-    figure, (axis,) = styled(0.75 * values.shape[1] + 0.08 * max(map(len, values.index)) + 1.6, 0.4 * len(values) + 2.2)
-    image = axis.imshow(values, aspect="auto", alpha=0.55, **colours)
-    for (row, column), value in values.stack().dropna().items():
-        place = values.columns.get_loc(column), values.index.get_loc(row)
-        looks = {"weight": "bold"} if bold.at[row, column] else {}
-        frame = {"fill": False} if row == column else None
-        axis.text(*place, form.format(value), ha="center", va="center", bbox=frame, **looks)
-    axis.set(xlabel=values.columns.name, ylabel=values.index.name)
-    axis.set_xticks(range(values.shape[1]), values.columns, rotation=30, ha="right")
-    axis.set_yticks(range(len(values)), values.index)
-    axis.grid(visible=False)
-    figure.colorbar(image, ax=axis, label=label)
-    return figure
-
-
-def over_bm25(table: pd.DataFrame, measure: str) -> Figure:
-    """Return systems less BM25 by collection, as `retlib.report.tables.against` has them; bold where p < `LEVEL`."""
-    table, bound = table.assign(collection=table["collection"].map(called)), table["effect"].abs().max()
-    wide, label = table.set_index(["system", "collection"]).unstack(sort=False), f"points of {measure} above BM25"
-    return _matrix(wide["effect"], wide["p"] < LEVEL, "{:+.1f}", label, cmap="RdBu", vmin=-bound, vmax=bound)
-
-
-def index_matrix(table: pd.DataFrame) -> Figure:
-    """Return nDCG@10 by index `trained` and `searched` with; the best of each column is bold, the diagonal framed."""
-    table = table.rename(columns={"trained": "index in training", "searched": "index in search"})
-    values = table.set_index(["index in training", "index in search"])["value"].unstack(sort=False)
-    printed = values.round(1)  # ties as printed are all bold
-    return _matrix(values, printed == printed.max(), "{:.1f}", "nDCG@10 (points of 100)", cmap="cividis")
 
 
 # What `dynamics` draws, in the order of Figure 3, and how it names it.

@@ -97,24 +97,6 @@ def test_a_tradeoff_joins_the_depths_of_a_family():
     assert ends(bars) == [[80, 100], [150, 200]] and ends(bars, 1) == [[34, 37], [36, 38]]
 
 
-def test_gains_over_bm25_show_every_difference_and_mark_those_beyond_chance():
-    rows = [("quora", "X", 3.25, 0.01), ("b", "X", -1.0, 0.2), ("b", "Y", 0.5, 0.04)]
-    axis, _ = figures.over_bm25(pd.DataFrame(rows, columns=["collection", "system", "effect", "p"]), "R@10").axes
-    cells = {text.get_text(): (text.get_position(), text.get_weight()) for text in axis.texts}
-    assert cells == {"+3.2": ((0, 0), "bold"), "-1.0": ((1, 0), "normal"), "+0.5": ((1, 1), "bold")}
-    assert texts(axis.get_yticklabels()) == ["X", "Y"] and texts(axis.get_xticklabels()) == ["Quora", "b"]
-
-
-def test_an_index_matrix_marks_the_best_of_each_column_and_the_diagonal():
-    # Not every pair is measured; cells that print alike are both bold.
-    rows = [("PQ6", "PQ6", 52.02), ("Exact", "PQ6", 51.98), ("PQ6", "Exact", 62.0), ("Exact", "Exact", 66.0)]
-    table = pd.DataFrame([*rows, ("PQ9", "PQ9", 1)], columns=["trained", "searched", "value"])
-    axis, _ = figures.index_matrix(table).axes
-    weights = [(text.get_text(), text.get_weight()) for text in axis.texts]
-    assert weights == [("52.0", "bold"), ("62.0", "normal"), ("52.0", "bold"), ("66.0", "bold"), ("1.0", "bold")]
-    assert [text.get_bbox_patch() is not None for text in axis.texts] == [True, False, False, True, True]
-
-
 def test_dynamics_draw_what_a_training_changed_and_average_but_what_refreshes_make_jump():
     gains, measures = {"Warm-up": 0, "LTRe": 5, "LTRe, AdamW": 2}, figures.DYNAMICS
     columns = [gains, (0, 2), range(40), measures]
