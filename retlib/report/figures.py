@@ -121,7 +121,7 @@ def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: 
     tables = {}
     for label, part in series.items():
         values = {row: (each.effect, *each.interval()) for row, each in part.items()}
-        tables[called(label)] = pd.DataFrame(values, ["value", "low", "high"]).T
+        tables[label] = pd.DataFrame(values, ["value", "low", "high"]).T
     figure, (axis,) = styled(6.6, 0.42 * len({row for part in series.values() for row in part}) + 1.3)
     marks(axis, tables, order)
     axis.axvline(0, color="0.4", linewidth=0.9)
