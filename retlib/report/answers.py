@@ -55,12 +55,9 @@ class Answer:
         whether the rows have it so: ``{"softmax is ahead": lead.effect > 0}``.
         """
         now = _ledger(self.profile).set_index("id")["verdict"]
-        for claim, verdict in (verdicts or {}).items():
-            wrong = f"the answer of {self.chapter} was written for {verdict!r} of {claim}, now {now.get(claim)!r}"
-            require(now.get(claim) == verdict, wrong, DataError)
-        for what, so in (relies or {}).items():
-            wrong = f"the answer of {self.chapter} relies on this, and the rows do not say it: {what}"
-            require(bool(so), wrong, DataError)
+        written = {f"{claim} {verdict}": now.get(claim) == verdict for claim, verdict in (verdicts or {}).items()}
+        for what, so in (written | dict(relies or {})).items():
+            require(bool(so), f"the answer of {self.chapter} relies on what the rows have not: {what}", DataError)
         return text
 
     def show(self, figure: Figure | None, text: str, *written_for: Any, caption: str = "", **relied_on: Any) -> None:

@@ -157,14 +157,13 @@ def tradeoff(table: pd.DataFrame, measure: str) -> Figure:
     return legend(figure, [axis])
 
 
-def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]], errors: bool = False) -> None:
-    """Draw means over seeds, in bands of their range or of a standard error; the columns are name and seed."""
+def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]]) -> None:
+    """Draw means over seeds, in bands of their range; the columns are name and seed."""
     for name in [name for name in styles if name in values]:
         seeds, style = values[name].dropna(how="all"), styles[name]
-        mean, error = seeds.mean(axis=1), seeds.sem(axis=1)
-        axis.plot(mean, label=name.replace("_", " "), markersize=4, markevery=max(1, len(seeds) // 12), **style)
-        low, high = (mean - error, mean + error) if errors else (seeds.min(axis=1), seeds.max(axis=1))
-        axis.fill_between(mean.index, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        looks = style | {"markersize": 4, "markevery": max(1, len(seeds) // 12)}
+        axis.plot(seeds.mean(axis=1), label=name.replace("_", " "), **looks)
+        axis.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=style["color"], alpha=0.18, lw=0)
 
 
 def lines(
@@ -207,17 +206,14 @@ DYNAMICS = {
 REFRESHED = "overlap stale"
 
 
-def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch: float) -> Figure:
+def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> Figure:
     """Return training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
     `curves` has the columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0 and 1.
-    Lines are means over seeds, in bands of a standard error, less those of the system `start`, which stands still.
-    `methods` has the others' methods; what has another name is dashed. After `epoch` steps questions come again.
+    Lines are less those of the system `start`, which stands still. After `epoch` steps questions come again.
     """
     figure, axes = panels(list(DYNAMICS.values()), 3.9, 3.35, sharex=True)
     systems = [name for name in curves["system"].unique() if name != start]
-    looks = line_styles(methods[name] for name in systems)
-    styles = {name: looks[methods[name]] | ({} if name in looks else {"linestyle": "--"}) for name in systems}
     for axis, measure in zip(axes, DYNAMICS, strict=True):
         points = curves[curves["measure"] == measure].pivot(index="step", columns=["system", "seed"], values="value")
         points, above = 100 * points, "" if measure == REFRESHED else f" above {start}"
@@ -225,7 +221,7 @@ def dynamics(curves: pd.DataFrame, start: str, methods: Mapping[str, str], epoch
             part = np.arange(len(points)) * WINDOWS // len(points)
             points = points.reset_index().groupby(part).mean().set_index("step")
             points = pd.concat({name: points[name] - points[start] for name in systems if name in points}, axis=1)
-        mean_lines(axis, points, styles, errors=True)
+        mean_lines(axis, points, line_styles(systems))
         axis.set(ylabel=f"points of 100{above}", xlabel="training step")
         axis.label_outer(remove_inner_ticks=False)
         for step in np.arange(epoch, curves["step"].max() + 1, epoch):
