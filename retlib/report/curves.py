@@ -36,20 +36,16 @@ def _refresh_every(rows: Results, system: str) -> int:
     return int(intervals[system])
 
 
-def _in_blocks(part: partial, *place: object) -> tuple[pd.DataFrame, pd.Series]:
-    values = part(curve(*place))
+def _in_blocks(window: int | None, share: float, *place: object) -> tuple[pd.DataFrame, pd.Series]:
+    # A window of a curve, or its last share.
+    values = curve(*place)
+    if window is not None:
+        size = len(values) // WINDOWS
+        require(size > 1, f"{len(values)} recorded steps are too few for {WINDOWS} windows", DataError)
+        values = values.iloc[window * size :][:size].set_axis(range(size))
+    values = values.iloc[len(values) - round(share * len(values)) :]
     blocks = np.arange(len(values)) * min(BLOCKS, len(values)) // len(values)
     return values, pd.Series(blocks, values.index)
-
-
-def _last(share: float, values: pd.DataFrame) -> pd.DataFrame:
-    return values.iloc[len(values) - round(share * len(values)) :]
-
-
-def _window(number: int, values: pd.DataFrame) -> pd.DataFrame:
-    size = len(values) // WINDOWS
-    require(size > 1, f"{len(values)} recorded steps are too few for {WINDOWS} windows", DataError)
-    return values.iloc[number * size :][:size].set_axis(range(size))
 
 
 def _quarter(which: str, rows: Results, system: str, *place: str) -> tuple[pd.DataFrame, None]:
@@ -87,8 +83,8 @@ def repetition(values: pd.DataFrame, every: int) -> pd.DataFrame:
     return products.T.groupby(level=0).mean().T
 
 
-AT_END, THROUGHOUT = (Kind(partial(_in_blocks, partial(_last, share)), "steps") for share in (END, 1.0))
-WINDOW = [Kind(partial(_in_blocks, partial(_window, n)), "steps of a window", gate=False) for n in range(WINDOWS)]
+AT_END, THROUGHOUT = (Kind(partial(_in_blocks, None, share), "steps") for share in (END, 1.0))
+WINDOW = [Kind(partial(_in_blocks, n, 1.0), "steps of a window", gate=False) for n in range(WINDOWS)]
 EARLY, LATE, AFTER_REFRESH = (
     Kind(partial(_quarter, which), "cycles", gate=False) for which in ("early", "late", "after")
 )

@@ -253,11 +253,9 @@ def paths(places: pd.DataFrame) -> Figure:
             axis.spines[:].set_visible(True)
         way = pd.concat([path.tail(1), nearest])
         near.plot(way["x"], way["y"], ":", color="0.4", zorder=0, label="to the nearest relevant one")
-        middle, half = (
-            (path.max() + path.min()) / 2,
-            0.8 * np.ptp(path, axis=0).max() + 0.002 * np.ptp(own, axis=0).max(),
-        )
-        near.set(xlim=middle["x"] + half * np.array([-1, 1]), ylim=middle["y"] + half * np.array([-1, 1]))
+        reach = 0.3 * np.ptp(path, axis=0).max() + 0.002 * np.ptp(own, axis=0).max()
+        low, high = path.min() - reach, path.max() + reach
+        near.set(xlim=(low["x"], high["x"]), ylim=(low["y"], high["y"]))
     return legend(figure, axes)
 
 

@@ -230,11 +230,9 @@ def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
 
 def provenance(profile: str, source: str | None) -> pd.DataFrame:
     """Return when, where, and from which revision the rows of each chapter were recorded."""
-    chapters = results.rows(profile, source).groupby("experiment", sort=False)
-    columns = ["device", "cores", "python", "revision"]
-    table = chapters[columns].agg(lambda values: ", ".join(sorted({str(each)[:200] for each in values.dropna()})))
-    days = chapters["recorded"].agg(lambda times: " to ".join(dict.fromkeys([min(times)[:10], max(times)[:10]])))
-    return pd.concat([chapters["seed"].nunique().rename("seeds"), days, table], axis=1).reset_index()
+    rows, columns = results.rows(profile, source), ["seed", "recorded", "device", "cores", "python", "revision"]
+    chapters = rows.assign(recorded=rows["recorded"].str[:10]).groupby("experiment", sort=False)[columns]
+    return chapters.agg(lambda values: ", ".join(map(str, sorted({*values.dropna()})))).reset_index()
 
 
 def _address(papers: Mapping[str, Paper], row: Any) -> str:
