@@ -95,7 +95,7 @@ def marks(axis: Axes, series: Mapping[str, pd.DataFrame], rows: Sequence[str] = 
     rows = list(rows) or list(dict.fromkeys(row for table in series.values() for row in table.index))
     heights = pd.Series(name_rows(axis, rows), rows)
     for number, (label, table) in enumerate(series.items()):
-        at = heights[table.index] + 0.13 * ((len(series) - 1) / 2 - number)
+        at = heights[table.index] + min(0.13, 0.5 / len(series)) * ((len(series) - 1) / 2 - number)
         axis.errorbar(table["value"], at, xerr=_ends(table), **STYLES[number] | {"linestyle": "none"}, label=label)
     return heights
 
@@ -130,16 +130,12 @@ def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: 
 
 
 def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
-    """Return systems over parts of the queries by lexical overlap, a panel a collection; bars are 95 % intervals."""
+    """Return systems by parts of the queries of rising overlap, a panel a collection; bars are 95 % intervals."""
     figure, axes = panels(list(tables), 4.4, 3.4)
-    styles = line_styles(pd.concat(tables.values())["system"])
+    systems = pd.concat(tables.values())["system"].unique()  # a system looks the same in every panel
     for axis, table in zip(axes, tables.values(), strict=True):
-        for place, (system, rows) in enumerate(table.groupby("system", sort=False)):
-            x = np.arange(len(rows)) + 0.2 * place / len(styles)  # side by side: no bar covers another
-            looks = {"markersize": 4.5, "linewidth": 1.1, "elinewidth": 0.8, "capsize": 2, "label": system}
-            axis.errorbar(x, rows["value"], _ends(rows), **looks, **styles[system])
-        axis.set_xticks(range(len(rows)), rows["part"].str.replace(" (", "\n(", regex=False))
-        axis.set(xlabel="query's words in a relevant document", ylabel=f"{measure} (points of 100)")
+        marks(axis, {name: table[table["system"] == name].set_index("part") for name in systems})
+        axis.set_xlabel(f"{measure} (points of 100)")
     return legend(figure, axes)
 
 

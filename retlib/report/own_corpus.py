@@ -31,9 +31,9 @@ def gains(results: Results, collection: str, rival: str = RIVAL) -> pd.DataFrame
     recorded = results.systems(collection, "test", CHOSEN_BY)
     if not recorded or results.clusters(collection, "test", CHOSEN_BY).nunique() < 2:
         return pd.DataFrame(columns=["gain", "low", "high", "value"], dtype=float)
-    values = tables.scores(results, collection, CHOSEN_BY)[CHOSEN_BY].rename("value")
+    values = tables.scores(results, collection, CHOSEN_BY)[CHOSEN_BY]
     tests = tables.against(results, [collection], CHOSEN_BY, rival).set_index("system").reindex(values.index)
-    return tests[["effect", "low", "high"]].fillna(0.0).rename(columns={"effect": "gain"}).join(values)
+    return tests[["effect", "low", "high"]].fillna(0.0).set_axis(["gain", "low", "high"], axis=1).assign(value=values)
 
 
 def judgements(results: Results, corpora: Iterable[str]) -> pd.DataFrame:

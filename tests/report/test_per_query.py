@@ -168,13 +168,12 @@ def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
     add(recorded, "BM25", {0: BM25}, "d")
     other, found = (per_query.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
     first, second = figures.slices({"d": other, "c": found}, "RR@10").axes
-    labels = [text.get_text() for text in second.get_xticklabels()]
-    assert labels == ["0-20 %\n(n = 4)", "50 %\n(n = 2)", "100 %\n(n = 3)"]
+    assert [text.get_text() for text in second.texts] == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
     bm25, gq = (bars.lines[0] for bars in second.containers)
-    assert bm25.get_ydata() == pytest.approx(found["value"][::2])
-    assert gq.get_ydata() == pytest.approx(found["value"][1::2])
-    assert (np.abs(bm25.get_xdata() - gq.get_xdata()) > 0.05).all() and bm25.get_marker() != gq.get_marker()
+    assert bm25.get_xdata() == pytest.approx(found["value"][::2])
+    assert gq.get_xdata() == pytest.approx(found["value"][1::2])
+    assert (np.abs(bm25.get_ydata() - gq.get_ydata()) > 0.05).all() and bm25.get_marker() != gq.get_marker()
     # A system looks the same in every panel.
     assert first.containers[0].lines[0].get_color() == bm25.get_color() != gq.get_color()
-    ends = [[y for _, y in path] for path in second.containers[0].lines[2][0].get_segments()]
+    ends = [[x for x, _ in path] for path in second.containers[0].lines[2][0].get_segments()]
     assert np.array(ends) == pytest.approx(found[["low", "high"]].to_numpy()[::2])
