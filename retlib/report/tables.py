@@ -212,15 +212,6 @@ def cards(sentences: Mapping[str, str], ledger: pd.DataFrame) -> HTML:
     return HTML(f'<div class="cards">{"".join(parts)}</div>')
 
 
-def counts(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return how many claims have each verdict, by paper."""
-    names = {key: paper.label for key, paper in papers().items()}
-    table = pd.crosstab(ledger["paper"].map(names), ledger["verdict"], margins=True, margins_name="all")
-    heads = {name: f"{sign} {name}" for name, sign in SIGNS.items() if name in table} | {"all": "claims"}
-    table = table.reindex(index=[*names.values(), "all"], columns=[*heads]).dropna().astype(int)
-    return table.rename(columns=heads).rename_axis(None, axis=1).reset_index()
-
-
 def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Return a ledger for printing: a line for each contrast, or one with the reason of what is not tested."""
     columns = ["claim", "verdict", "by_bh", "p", "seeds", "fidelity", "evidence"]

@@ -2,9 +2,6 @@
 
 import ast
 import json
-import re
-import symtable
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -19,7 +16,6 @@ from retlib.evaluation.results import Results
 from retlib.report.claims import COLUMNS, CONDITION, TEST, Claims, encoder
 from retlib.report.contrasts import LOG_STEPS, LOG_VALUE, slope
 from retlib.report.gate import NOISE
-from retlib.workflow import notebooks
 
 COUNT = 40
 NOISY = np.random.default_rng(0).normal(size=COUNT)
@@ -237,15 +233,10 @@ ROOT = runtime.root()
 BOOK = pd.read_csv(ROOT / "data" / "papers" / "claims.csv", keep_default_na=False)
 
 
-def cells(chapter):
-    """The code cells of a chapter but its parameters, each with its tags and its text."""
-    found = notebook_files.cells(ROOT / "notebooks" / f"{chapter}.ipynb")
-    code = [(cell["metadata"].get("tags", ()), cell) for cell in found if cell["cell_type"] == "code"]
-    return [(tags, notebook_files.source(cell)) for tags, cell in code if "parameters" not in tags]
-
-
 def declaring(chapter):
-    return [ast.parse(text) for tags, text in cells(chapter) if "claims" in tags]
+    """The cells of a chapter that declare claims."""
+    found = notebook_files.cells(ROOT / "notebooks" / f"{chapter}.ipynb")
+    return [ast.parse(notebook_files.source(each)) for each in found if "claims" in each["metadata"].get("tags", ())]
 
 
 DECLARING = [name for name in notebook_files.names(ROOT) if declaring(name)]
@@ -261,33 +252,3 @@ def test_a_cell_declares_the_claims_of_claims_csv_and_loads_the_rows_that_it_nam
     assert sorted(name for name in named if name in {*BOOK["id"]}) == sorted(mine["id"])
     loaded = {text for text in texts if text in notebook_files.names(ROOT)} - {chapter}
     assert loaded == {name for each in mine["also"] for name in each.split()}
-
-
-def redrawn(chapter, profile):
-    """The table `claims` of the published rows, by what of a chapter's code its cell needs."""
-    words, run = set(), []
-    for tags, text in reversed(cells(chapter)):
-        made = {
-            each.get_name() for each in symtable.symtable(text, chapter, "exec").get_symbols() if each.is_assigned()
-        }
-        if "claims" in tags or made & words:
-            words |= {*re.findall(r"\w+", text)}
-            run.insert(0, text)
-    parameters = notebooks.plan(ROOT, profile)[chapter].parameters
-    space = parameters | {"profile": profile, "source": "reference", "display": mock.Mock()}
-    for text in run:
-        exec(compile(text, chapter, "exec"), space)
-    return space["experiment"].results.tables["claims"]
-
-
-PUBLISHED = [(chapter, profile) for profile in ("laptop", "checkpoint") for chapter in BOOK["chapter"].unique()]
-PUBLISHED = [
-    (chapter, profile) for chapter, profile in PUBLISHED if results.reference_folder(profile, chapter).is_dir()
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("chapter", "profile"), PUBLISHED)
-def test_published_claims_are_those_of_the_published_rows(chapter, profile):
-    published = results.load_table(chapter, profile, "claims", "reference")
-    pd.testing.assert_frame_equal(redrawn(chapter, profile), published, check_dtype=False, rtol=1e-6, atol=1e-9)

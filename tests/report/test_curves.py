@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from retlib.core.errors import DataError
@@ -198,19 +196,3 @@ def test_noise_swings_in_no_step_however_large():
     assert abs(means.mean()) < 3 * means.std() / 40**0.5  # the expectation is 0
     made = recorded(A=wide(LEVEL, noise=9.0), B=wide(LEVEL, noise=0.1))  # larger noise in A alone is no swing either
     assert judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made).p_for > 0.05
-
-
-def test_a_swing_of_less_than_a_point_is_no_effect():
-    wave = 2**0.5 * np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
-    # Of a wave whose root mean square is a point, and of what much noise hides, it cannot be said.
-    found = [swing(a, LEVEL, noise=noise).p_none for a, noise in ((LEVEL, 0.5), (LEVEL + wave, 0.5), (LEVEL, 9.0))]
-    assert found[0] < 0.05 < min(found[1:])
-
-
-@settings(max_examples=25)
-@given(st.floats(-50, 50), st.floats(-1, 1), st.integers(0, 5))
-def test_neither_level_nor_trend_is_a_swing(level, slope, seed):
-    values = pd.DataFrame(wide(teeth(6), noise=1.0, seed=seed))
-    moved = values + level + slope * np.arange(len(values))[:, None]
-    found, expected = curves.repetition(moved, EVERY), curves.repetition(values, EVERY)
-    pd.testing.assert_frame_equal(found, expected, atol=1e-6, check_names=False)

@@ -91,14 +91,6 @@ def test_a_papers_card_leads_to_the_rows_of_its_claims(book):
     assert [sign.text for sign in signs] == [ledger.SIGNS[verdict] for verdict in book["verdict"]]
 
 
-def test_claims_are_counted_by_paper_and_verdict(book):
-    table = tables.counts(book).set_index("paper")
-    assert table.loc["all"].to_dict() == table.iloc[0].to_dict()
-    assert {name.split(" ", 1)[-1]: count for name, count in table.loc["all"].items()} == {
-        "holds": 2, "not reproduced": 1, "inconclusive": 1, "not tested": 2, "claims": 6,
-    }  # fmt: skip
-
-
 def test_a_ledger_is_printed_with_a_line_for_each_contrast(book):
     flat = tables.flat(book)
     assert flat["claim"].value_counts().to_dict() == {"a": 3, "b": 1, "c": 1, "d": 1, "e": 3, "f": 1}

@@ -19,17 +19,30 @@ RECORDED = sorted(rows.parts[-3:-1] for rows in ROOT.glob("data/reference/*/*/ro
 RECORDED = [each for each in RECORDED if each[0] in notebook_files.profiles(ROOT)]
 # Each notebook once, with the rows that tell most.
 PAGES = {name: profile for best in ("quick", "checkpoint", "laptop") for profile, name in RECORDED if profile == best}
+# And those from public starts that have claims.
+TESTED = [
+    (name, profile)
+    for profile, name in RECORDED
+    if results.load_table(name, profile, "claims", "reference") is not None
+]
+PAGES = sorted({*PAGES.items(), *(each for each in TESTED if each[1] == "checkpoint")})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_drawn_from_published_rows(name, monkeypatch):
+@pytest.mark.parametrize(("name", "profile"), PAGES)
+def test_a_page_is_drawn_from_published_rows_and_tests_its_claims_alike(name, profile, monkeypatch):
     """In this process, its answer too; the book of test_build.py has a kernel for each."""
     monkeypatch.setenv("RETLIB_DATA", "")  # which may hold the data
     monkeypatch.chdir(ROOT / "notebooks")
-    chosen = plan(ROOT, PAGES[name])[name]
-    run_cells(chosen.notebook, ("parameters",), **{**chosen.parameters, "source": "reference"})
+    chosen = plan(ROOT, profile)[name]
+    page = run_cells(
+        chosen.notebook, ("parameters",), **{**chosen.parameters, "profile": profile, "source": "reference"}
+    )
     plt.close("all")
+    published = results.load_table(name, profile, "claims", "reference")
+    if published is not None:
+        found = page["experiment"].results.tables["claims"]
+        pd.testing.assert_frame_equal(found, published, check_dtype=False, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(("profile", "name"), RECORDED, ids=map(" ".join, RECORDED))
