@@ -68,7 +68,7 @@ def select(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, 
     """Return the systems that a parameter names: "all", one or several, in the order of their declaration."""
     wanted = [names] if isinstance(names, str) else names
     for name in wanted:
-        require_one_of("system", name, [ALL, *systems])
+        require_one_of("a name", name, [ALL, *systems])
     return {name: system for name, system in systems.items() if ALL in wanted or name in wanted}
 
 

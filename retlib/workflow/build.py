@@ -69,8 +69,8 @@ def run(
     print(f"{ran} notebook{'' if ran == 1 else 's'} ran in {time.time() - start:.0f} s.")
     if code:
         print(*_troubles(folder), "Mend it and run again: what is done is not repeated.", sep="\n")
-    elif not only:
-        print(f"The book is at {folder / 'html' / 'index.html'}")
+    elif not only and (book := folder / "html" / "index.html").is_file():
+        print(f"The book is at {book}")
     return 1 if code else 0
 
 
