@@ -174,7 +174,8 @@ class Adaptation(Generation):
     """Trainings on labels, and such that follow others (chapters 32 and 33)."""
 
     later_steps: Positive = 30
-    finetuning: ScheduleChanges = ScheduleChanges()  # {"epochs": 10, "steps": 0, "batch_size": 400}
+    # As in {"epochs": 10, "steps": 0, "batch_size": 400}. By a factory, or its reference page cannot import it.
+    finetuning: ScheduleChanges = Field(default_factory=ScheduleChanges)
 
     @property
     def label_training(self) -> dict[str, Any]:
