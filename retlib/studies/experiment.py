@@ -44,7 +44,10 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _parsed(cls, given: Any) -> Any:
-        return from_json(given) if isinstance(given, str) else given
+        try:
+            return from_json(given) if isinstance(given, str) else given
+        except ValueError as error:
+            raise ValueError(f'this is no JSON, as {{"layers": 2}} is ({error})') from error
 
 
 def validator(check: Callable[[Any], object]) -> AfterValidator:
