@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import yaml
 from scipy import stats
 
 from retlib.evaluation.results import Results
+from retlib.report import contrasts
 from retlib.report.claims import COLUMNS
 
 
@@ -94,3 +96,13 @@ def outcome(claim: str, p_for: float = 0.5, p_against: float | None = None, **ch
 def claims_table(*outcomes: Mapping[str, object]) -> pd.DataFrame:
     """Return a table `claims` of outcomes."""
     return pd.DataFrame(outcomes).reindex(columns=COLUMNS)
+
+
+def judge(contrast: contrasts.Contrast, made: Results, **chapters: Results) -> SimpleNamespace:
+    """Return what a contrast says of results, or of those of the chapter that a term names."""
+
+    def resolved(one: contrasts.Contrast) -> contrasts.Contrast:
+        terms = tuple(term._replace(rows=chapters.get(term.chapter, made)) for term in one.terms)
+        return contrasts.replace(one, terms=terms, rises=tuple(map(resolved, one.rises)))
+
+    return SimpleNamespace(**contrasts.test(resolved(contrast)))

@@ -213,9 +213,13 @@ def cards(sentences: Mapping[str, str], ledger: pd.DataFrame) -> HTML:
 
 
 def flat(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Return a ledger for printing: a line for each contrast, or one with the reason of what is not tested."""
+    """Return a ledger for printing: a line for each contrast, and one with the reason of what is not tested."""
     columns = ["claim", "verdict", "by_bh", "p", "seeds", "fidelity", "evidence"]
-    evidence = [*map(_evidence, verdicts.itertuples())]
+    evidence = []
+    for row in verdicts.itertuples():
+        lines = [*row.tests, *row.conditions]
+        texts = [f"{', '.join(_parts(line))}: {effect_text(line)}{_paper(line, PRINTED)}" for line in lines]
+        evidence.append([*filter(None, [row.reason]), *texts])
     return verdicts.assign(claim=verdicts["id"], evidence=evidence)[columns].explode("evidence")
 
 
@@ -247,13 +251,6 @@ def _scale(row: Any) -> str:
     values = [f"{line.questions:,.0f} {line.rows}" for line in lines if line.rows]
     parts = [", ".join(encoders), *among[:1], *values[:1], f"{row.seeds} seed{'s' * (row.seeds != 1)}", row.fidelity]
     return "\n".join(filter(None, parts)) if lines else ""
-
-
-def _evidence(row: Any) -> list[str]:
-    # Why a claim is not tested, and each of its contrasts in a line.
-    lines = [*row.tests, *row.conditions]
-    texts = [f"{', '.join(_parts(line))}: {effect_text(line)}{_paper(line, PRINTED)}" for line in lines]
-    return [row.reason, *texts] if row.reason else texts
 
 
 def _parts(line: Any) -> list[str]:

@@ -1,18 +1,16 @@
 """Contrasts against numbers by hand, scipy's tests and a slow reference of the two-factor formula."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import slow_sum
+from recorded import judge as judged
 from recorded import number, put
 from scipy import stats
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
-from retlib.report import contrasts
 from retlib.report.contrasts import LOG_STEPS, LOG_VALUE, QUESTIONS, Contrast, Term, slope
 
 POINTS = st.lists(st.integers(0, 100), min_size=5, max_size=5)
@@ -28,13 +26,7 @@ def of(system, *on, chapter="x", measure="R@1", kind=QUESTIONS):
 
 def judge(contrast, made):
     """What a contrast of chapters with these results says, with half of its interval and its standard error."""
-    chapters = {"x": made, "y": Results(made.rows, made.queries)}
-
-    def resolved(one):
-        terms = tuple(term._replace(rows=chapters[term.chapter]) for term in one.terms)
-        return contrasts.replace(one, terms=terms, rises=tuple(map(resolved, one.rises)))
-
-    found = SimpleNamespace(**contrasts.test(resolved(contrast)))
+    found = judged(contrast, made, y=Results(made.rows, made.queries))
     found.half = (found.high - found.low) / 2
     found.error = found.half / stats.t.ppf(0.975, found.freedom)
     return found

@@ -1,17 +1,16 @@
 """Contrasts of training curves whose truth is known."""
 
-from dataclasses import replace
 from itertools import combinations
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from recorded import judge
 from scipy import stats
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
-from retlib.report import contrasts, curves
+from retlib.report import curves
 from retlib.report.contrasts import Contrast, Term, slope
 
 EVERY = 20
@@ -33,14 +32,6 @@ def wide(values, seeds=3, noise=0.0, seed=0):
 
 def of(system, kind, measure="RR@10"):
     return Contrast((Term(1.0, system, ("d",), measure, kind),))
-
-
-def judge(contrast, made):
-    def resolved(one):
-        terms = tuple(term._replace(rows=made) for term in one.terms)
-        return replace(one, terms=terms, rises=tuple(map(resolved, one.rises)))
-
-    return SimpleNamespace(**contrasts.test(resolved(contrast)))
 
 
 def rise(made):
