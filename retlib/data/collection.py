@@ -94,15 +94,12 @@ class Collection:
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the whole content."""
-        digest = hashlib.sha256()
-        for name, frame in self._frames().items():
-            named = frame.reset_index(names="id") if "id" in COLUMNS[name] else frame
-            for column in sorted(named.columns):
-                digest.update(f"\x1d{name}.{column}\x1e".encode())
-                for start in range(0, len(named), BLOCK):  # a large corpus, joined, would be in memory twice more
-                    joined = "\x1f".join(named[column].iloc[start : start + BLOCK].astype(str))
-                    digest.update((("\x1f" if start else "") + joined).encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()
+        return _digest(self._frames())
+
+    @cached_property
+    def documents_fingerprint(self) -> str:
+        """The sha256 of the documents, which all shares of the labels have in common."""
+        return _digest({"documents": self.documents})
 
     @cached_property
     def own_documents(self) -> pd.Index:
@@ -186,6 +183,18 @@ class Collection:
             "fingerprint": self.fingerprint[:12],
         }
         return pd.DataFrame([sizes])
+
+
+def _digest(frames: Mapping[str, pd.DataFrame]) -> str:
+    digest = hashlib.sha256()
+    for name, frame in frames.items():
+        named = frame.reset_index(names="id") if "id" in COLUMNS[name] else frame
+        for column in sorted(named.columns):
+            digest.update(f"\x1d{name}.{column}\x1e".encode())
+            for start in range(0, len(named), BLOCK):  # a large corpus, joined, would be in memory twice more
+                joined = "\x1f".join(named[column].iloc[start : start + BLOCK].astype(str))
+                digest.update((("\x1f" if start else "") + joined).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def text_numbers(documents: pd.DataFrame) -> pd.Series:

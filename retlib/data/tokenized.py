@@ -69,7 +69,7 @@ class TokenizedCollection:
             save_file(vars(self.fresh(slice(None))), folder / ROWS)
 
         tokens = [tokens_key(self.tokenizer), self.document_length]  # however long queries are
-        settings = {"collection": self.collection.fingerprint, "tokens": tokens}
+        settings = {"documents": self.collection.documents_fingerprint, "tokens": tokens}
         return TokenTable(**load_file(cache.artefact("token-rows", VERSION, settings, make) / ROWS))
 
     def block(self, rows: slice | np.ndarray) -> TokenTable:
