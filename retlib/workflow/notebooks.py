@@ -146,8 +146,9 @@ def urgency(plans: Mapping[str, Page], profile: str) -> dict[str, int]:
     seconds: dict[str, int] = {}
     for name in reversed([*TopologicalSorter({name: page.after for name, page in plans.items()}).static_order()]):
         waiting = [seconds[other] for other, page in plans.items() if name in page.after]
-        # What trains and records no rows, as chapter 60 does, counts for a minute.
-        seconds[name] = 10 + (cost(name, profile)[0] or 60) + max(waiting, default=0)
+        # What stands alone and records no rows, as chapter 60 does, may train as long as any.
+        unknown = 0 if waiting or plans[name].after else 100
+        seconds[name] = 10 + (cost(name, profile)[0] or unknown) + max(waiting, default=0)
     return seconds
 
 

@@ -107,9 +107,16 @@ def test_what_a_profile_does_not_list_may_be_drawn_from_what_another_recorded(to
 
 def test_what_takes_longest_with_all_that_waits_for_it_comes_first(monkeypatch):
     monkeypatch.setattr(notebooks, "cost", lambda name, _: ({"short": 100, "alone": 30}.get(name, 0), 0))
-    after = {"last": ("middle", "short"), "middle": ("first",), "first": (), "short": (), "alone": ()}
+    after = {"last": ("middle", "short"), "middle": ("first",), "first": (), "short": (), "alone": (), "rowless": ()}
     plans = {name: Page(ROOT, {}, others) for name, others in after.items()}
-    assert notebooks.urgency(plans, "toy") == {"first": 210, "middle": 140, "short": 180, "last": 70, "alone": 40}
+    assert notebooks.urgency(plans, "toy") == {
+        "first": 30,
+        "middle": 20,
+        "short": 120,
+        "last": 10,
+        "alone": 40,
+        "rowless": 110,
+    }
 
 
 @pytest.mark.parametrize(
