@@ -197,8 +197,7 @@ DYNAMICS = {
     "overlap BM25": "(c) overlap with BM25's top 200",
     "overlap stale": "(d) overlap with the last refresh's top 200",
 }
-# It falls and jumps with every refresh, and is shown as recorded. The others depend on a step's questions more than on
-# the training: they are shown by means over `WINDOWS` parts of it.
+# It jumps with every refresh, and is shown as recorded; the others by means over `WINDOWS` parts of the training.
 REFRESHED = "overlap stale"
 
 
@@ -220,6 +219,7 @@ def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> Figure:
         mean_lines(axis, points, line_styles(systems))
         axis.set(ylabel=f"points of 100{above}", xlabel="training step")
         axis.label_outer(remove_inner_ticks=False)
+        axis.tick_params(labelleft=True)  # each measure has a scale of its own
         for step in np.arange(epoch, curves["step"].max() + 1, epoch):
             axis.axvline(step, color="grey", linestyle=":", linewidth=1, label="a pass over the questions ends")
     return legend(figure, axes)
