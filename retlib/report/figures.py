@@ -217,11 +217,10 @@ def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> Figure:
             points = points.reset_index().groupby(part).mean().set_index("step")
             points = pd.concat({name: points[name] - points[start] for name in systems if name in points}, axis=1)
         mean_lines(axis, points, line_styles(systems))
-        axis.set(ylabel=f"points of 100{above}", xlabel="training step")
-        axis.label_outer(remove_inner_ticks=False)
-        axis.tick_params(labelleft=True)  # each measure has a scale of its own
+        axis.set_ylabel(f"points of 100{above}")
         for step in np.arange(epoch, curves["step"].max() + 1, epoch):
             axis.axvline(step, color="grey", linestyle=":", linewidth=1, label="a pass over the questions ends")
+    plt.setp(axes[2:], xlabel="training step")
     return legend(figure, axes)
 
 
