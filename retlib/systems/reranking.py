@@ -80,7 +80,7 @@ class PairSystem:
 class PairSetup(StageSetup):
     """The training of a model of pairs; see `retlib.systems.system.StageSetup`."""
 
-    task_class = PairTask
+    _task_class = PairTask
 
     def __init__(self, system: PairSystem, start: Retriever, target: Collection, seed: int) -> None:
         self.model = system.model

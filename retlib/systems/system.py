@@ -157,7 +157,7 @@ class StageSetup:
     `negatives_encoder` encodes queries where negatives are searched for.
     """
 
-    task_class: ClassVar[type[RetrievalTask]] = RetrievalTask
+    _task_class: ClassVar[type[RetrievalTask]] = RetrievalTask
 
     def __init__(self, stage: Stage, start: Retriever, target: Collection, seed: int) -> None:
         self.stage, self.start, self.target, self.seed = stage, start, target, seed
@@ -205,7 +205,7 @@ class StageSetup:
 
     def task(self, module: nn.Module, inputs: Inputs) -> RetrievalTask:
         sampler = NEGATIVES.get(self.stage.negatives)(inputs, **self.stage.options)
-        task = self.task_class(module, sampler, self.stage.loss, self.stage.chunk)
+        task = self._task_class(module, sampler, self.stage.loss, self.stage.chunk)
         if losses.get(self.stage.loss).absolute and hasattr(module, "beta"):
             task.centre()
         return task
