@@ -42,7 +42,8 @@ class Lexical(Ranker):
     def address(self, target: Target, seed: int) -> dict[str, Any]:
         writer = self.expansion and self.expansion.seeded(seed)
         expansion = {"expansion": [writer.fit().name, writer.decoding.settings, seed]} if writer else {}
-        methods = [getattr(type(self.system), name) for name in ("search", "_terms", "_index", "_queries")]
+        kinds, names = type(self.system).__mro__, ("search", "_terms", "_index", "_queries")
+        methods = [vars(kind)[name] for kind in kinds for name in names if name in vars(kind)]  # of bases, too
         return {**self.settings, "source": [*map(source, methods)], **expansion}
 
     def searcher(self, target: Target, seed: int = 0) -> Search:

@@ -345,8 +345,7 @@ def train_or_find(
         for part in module.modules():
             if isinstance(part, BagOfWords):
                 part.sparse = stage.optimizer == "sparse_adam"
-        modules = [module, *(_with_own_scale(module) for _ in stage.data[1:])]
-        prepared = (data.prepare(setup, each) for data, each in zip(stage.data, modules, strict=True))
+        prepared = [data.prepare(setup, _with_own_scale(module) if i else module) for i, data in enumerate(stage.data)]
         tasks, scores = zip(*prepared, strict=True)
         task = tasks[0] if len(tasks) == 1 else Multitask(tasks)
         callback = None

@@ -13,7 +13,7 @@ from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.tokenized import texts
 from retlib.models.retriever import Architecture, Retriever
-from retlib.retrieval.lexical import BM25
+from retlib.retrieval.lexical import BM25, RM3
 from retlib.studies import part1  # noqa: F401 - which registers skip-thought
 from retlib.systems import ranking as rankings
 from retlib.systems import system as systems
@@ -252,6 +252,9 @@ def test_a_run_is_that_of_all_documents_by_inner_product_and_made_once(collectio
             return [*super()._terms(text), "loud"]
 
     assert Lexical(Louder()).address(Target(collection), 0)["source"] != words.address(Target(collection), 0)["source"]
+    before = Lexical(RM3()).address(Target(collection), 0)
+    monkeypatch.setattr(BM25, "_terms", Louder._terms)
+    assert Lexical(RM3()).address(Target(collection), 0) != before  # whose terms are BM25's
 
 
 def test_what_is_not_trained_is_asked_as_well(collection, own_build):
