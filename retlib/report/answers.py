@@ -19,10 +19,12 @@ from retlib.core.errors import DataError, require
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
 from retlib.report import ledger
+from retlib.report.papers import papers_table
 
 PUBLISHED = "laptop"  # the profile of the published report
 
-_ledger = cache(lambda profile: ledger.ledger(profile, "reference"))
+# Of one paper, whose claims are corrected together: those of all take seconds, on every page.
+_verdicts = cache(lambda paper, profile: ledger.verdicts(paper, profile, "reference"))
 
 
 class Answer:
@@ -44,7 +46,8 @@ class Answer:
     @property
     def verdicts(self) -> pd.DataFrame:
         """The published verdicts on the claims of this chapter, for a forest."""
-        return _ledger(self.profile).query("chapter == @self.chapter")
+        papers = papers_table("claims").query("chapter == @self.chapter")["paper"].unique()
+        return pd.concat(_verdicts(paper, self.profile) for paper in papers).query("chapter == @self.chapter")
 
     def says(
         self, text: str, verdicts: Mapping[str, str] | None = None, relies: Mapping[str, bool] | None = None
@@ -54,7 +57,8 @@ class Answer:
         `verdicts` has the verdict on a claim's id that the text was written for. `relies` is what else it says, and
         whether the rows have it so: ``{"softmax is ahead": lead.effect > 0}``.
         """
-        now = _ledger(self.profile).set_index("id")["verdict"]
+        papers = papers_table("claims").query("id in @verdicts")["paper"].unique() if verdicts else ()
+        now = {row.id: row.verdict for paper in papers for row in _verdicts(paper, self.profile).itertuples()}
         written = {f"{claim} {verdict}": now.get(claim) == verdict for claim, verdict in (verdicts or {}).items()}
         for what, so in (written | dict(relies or {})).items():
             require(bool(so), f"the answer of {self.chapter} relies on what the rows have not: {what}", DataError)

@@ -19,7 +19,7 @@ ROOT = runtime.root()
 @pytest.fixture
 def here(monkeypatch):
     ledger = pd.DataFrame({"id": [CLAIM, "other"], "verdict": ["holds", "no effect"], "chapter": [CHAPTER, "13"]})
-    monkeypatch.setattr(answers, "_ledger", lambda profile: ledger)
+    monkeypatch.setattr(answers, "_verdicts", lambda paper, profile: ledger)
     return Answer(CHAPTER)
 
 
