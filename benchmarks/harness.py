@@ -123,7 +123,7 @@ def profile() -> str:
 
 def precisions() -> tuple[str, ...]:
     """Those that the device is fast with: bfloat16 on a GPU, and on a processor that multiplies it."""
-    return runtime.PRECISIONS[: 1 + (runtime.device().type != "cpu" or runtime.has_bfloat16())]
+    return ("float32", "bfloat16")[: 1 + (runtime.device().type != "cpu" or runtime.has_bfloat16())]
 
 
 def installed(*packages: str) -> None:

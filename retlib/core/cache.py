@@ -4,8 +4,6 @@ One is made once, whichever notebook asks, and found again only under the same s
 of device and versions of packages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -36,9 +34,6 @@ def artefact(kind: str, version: int, settings: Mapping, make: Callable[[Path], 
     """
     settings = {**settings, "version": version, "on": runtime.arithmetic()}
     folder = runtime.build_dir() / "cache" / kind / key(settings)
-    if not files_changed(folder):
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"), explain_disk_full(folder):
         if wrong := files_changed(folder):
             if folder.is_dir():
@@ -80,34 +75,13 @@ def files_changed(folder: Path) -> list[str]:
         return [CHECKSUMS]
 
 
-def replace_file(path: Path, write: Callable[[Path], None]) -> Path:
-    """Write a file in place of the one before; its name gets its hash, which `newest_file` checks."""
-    partial = path.with_suffix(".partial")
-    write(partial)
-    new = partial.replace(path.with_stem(f"{path.stem}-{checksum(partial)}"))
-    for old in {*path.parent.glob(f"{path.stem}-*{path.suffix}")} - {new}:
-        old.unlink()
-    return new
-
-
-def newest_file(path: Path) -> Path | None:
-    """Return the file that `replace_file` wrote at a path, if it holds what was written."""
-    files = path.parent.glob(f"{path.stem}-*{path.suffix}")
-    return next((file for file in files if file.stem.endswith(checksum(file))), None)
-
-
-def is_full(folder: Path) -> bool:
-    """Return whether there is less than a megabyte left on the disk of a folder."""
-    return shutil.disk_usage(folder).free < 2**20
-
-
 @contextmanager
 def explain_disk_full(folder: Path) -> Iterator[None]:
     """Raise `DataError` for what goes wrong inside because the disk of a folder is full."""
     try:
         yield
     except Exception as error:
-        if "No space left" not in str(error) and not is_full(folder.parent):
+        if "No space left" not in str(error) and shutil.disk_usage(folder.parent).free >= 2**20:
             raise
         wrong = f"{folder}: the disk is full ({error}). Make room and run again: what is done is not repeated."
         raise DataError(wrong) from error

@@ -1,7 +1,5 @@
 """Errors that a user can cause and mend, and the checks that raise them (all chapters)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -23,11 +21,8 @@ class DataError(RetlibError):
 
 
 def short_repr(value: object) -> str:
-    """Return a value as messages have it: its representation, at most 500 letters of it, or its type."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # of numbers of thousands of digits, of lists within lists without end
-        return f"a value of type {type(value).__name__}"
+    """Return a value as messages have it: its representation, at most 500 letters of it."""
+    text = repr(value)
     return text if len(text) <= 500 else f"{text[:500]}…"
 
 

@@ -1,7 +1,5 @@
 """What a training saw, and what it cost (all chapters that train)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ with the system's path separator between; relative to the project's folder). Its
 and on the command line, and its source takes part in the address of all that is trained with it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
@@ -17,13 +15,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 from retlib.core import cache, runtime
-from retlib.core.errors import SettingError, require, require_one_of
+from retlib.core.errors import RetlibError, SettingError, require, require_one_of
 
-LITERALS = bool | int | float | str | bytes | tuple | list | dict | set | frozenset | None
+LITERALS = int | float | str | bytes | tuple | list | dict | set | frozenset | None
 
 
 class Registry:
@@ -48,9 +45,8 @@ class Registry:
 
         def add(thing: Any) -> Any:
             old = self._things.get(name, thing)
-            is_same = old.__module__ == "__main__" or old.__qualname__ == thing.__qualname__
             wrong = f"{self.kind} {name!r} is there already, in {old.__module__}: choose another name"
-            require(is_same and old.__module__ == thing.__module__, wrong)
+            require(old.__module__ == thing.__module__, wrong)
             for fact, value in {**self._facts, **facts}.items():
                 setattr(thing, fact, value)
             self._things[name] = thing
@@ -84,7 +80,7 @@ def plugins() -> list[Path]:
 
 @functools.cache
 def load_plugins() -> None:
-    """Import the files that ``RETLIB_PLUGINS`` names, once; `SettingError`, with its line, for what is wrong."""
+    """Import the files that ``RETLIB_PLUGINS`` names, once; `RetlibError`, with its line, for what is wrong."""
     for file in plugins():
         name = f"plugin_{file.stem}_{cache.key(str(file))}"
         if name in sys.modules:  # it is being read, and asks for names itself
@@ -97,8 +93,9 @@ def load_plugins() -> None:
             sys.modules.pop(name, None)
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == str(file)] or [getattr(error, "lineno", 0)]
+            # No error of a value, which pydantic would take for one of the parameter that it checks.
             wrong = f"RETLIB_PLUGINS: {file}, line {lines[-1]}: {type(error).__name__}: {error}"
-            raise SettingError(wrong) from error
+            raise RetlibError(wrong) from error
 
 
 def source(thing: Any) -> str:
@@ -128,7 +125,7 @@ def _parts(thing: Any, seen: set[int]) -> Iterator[str]:
         if isinstance(value, LITERALS) and not name.startswith("__"):
             # The order of a set is another in every process.
             yield f"{name} = {sorted(map(repr, value)) if isinstance(value, set | frozenset) else value!r}"
-        elif isinstance(value, FunctionType | type) and id(value) not in seen:
+        elif (isinstance(value, type) or inspect.isfunction(value)) and id(value) not in seen:
             if value.__module__ == thing.__module__ or _is_own(value):
                 yield from _parts(value, seen)
 

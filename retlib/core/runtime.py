@@ -1,8 +1,5 @@
 """The machine of a run: folders, threads, seeds, device, precision, versions, times (all chapters)."""
 
-from __future__ import annotations
-
-import contextlib
 import json
 import os
 import platform
@@ -12,20 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from html import escape
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from retlib.core.errors import require, require_one_of
 
 # Packages whose versions can change what is trained; with the others, a number.
 TRAINING = ("torch", "transformers", "tokenizers", "faiss-cpu", "bm25s", "gensim", "numpy")
 TRACKED = (*TRAINING, "scikit-learn", "ir-measures", "scipy", "pandas", "matplotlib")
-
-PRECISIONS = ("float32", "bfloat16")
 
 # bm25s tries JAX as it is imported, which where it finds a GPU takes three quarters of its memory.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -51,15 +48,11 @@ def threads() -> int:
 
 def set_threads() -> None:
     """Give every numerical library of this process as many threads as `threads` says."""
-    from threadpoolctl import threadpool_limits
-
-    for name in ("OMP", "MKL", "OPENBLAS", "NUMBA"):
-        os.environ[f"{name}_NUM_THREADS"] = str(threads())
+    os.environ |= {f"{name}_NUM_THREADS": str(threads()) for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # their threads are of no use beside ours
     threadpool_limits(threads())
-    for module, setter in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
-        if module in sys.modules:
-            getattr(sys.modules[module], setter)(threads())
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads())
 
 
 def set_seeds(seed: int) -> None:
@@ -82,8 +75,7 @@ def device():
     has_cuda = torch.cuda.is_available()
     name = os.environ.get("RETLIB_DEVICE") or ("cuda" if has_cuda else "cpu")
     require_one_of("RETLIB_DEVICE", name.split(":")[0], ("cpu", "cuda") if has_cuda else ("cpu",))
-    if name != "cpu":  # float32 is that, whatever the environment says of shorter kinds
-        torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision("highest")  # whatever the environment says of shorter kinds
     return torch.device(name)
 
 
@@ -91,9 +83,8 @@ def autocast(precision: str):
     """Return the context of matrix products at `precision`; in float32 where the processor emulates bfloat16."""
     import torch
 
-    kind = device().type
-    in_bfloat16 = precision == "bfloat16" and (kind == "cuda" or has_bfloat16())
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=in_bfloat16)
+    in_bfloat16 = precision == "bfloat16" and (device().type == "cuda" or has_bfloat16())
+    return torch.autocast(device().type, torch.bfloat16, in_bfloat16)
 
 
 @cache
@@ -131,8 +122,7 @@ def note(text: str) -> None:
 
 @cache
 def _versions() -> dict[str, str]:
-    # Those of the tracked packages that are installed.
-    return {name: metadata.version(name) for name in TRACKED if [*metadata.distributions(name=name)]}
+    return {name: metadata.version(name) for name in TRACKED}
 
 
 def arithmetic() -> dict[str, str | bool | None]:
@@ -147,8 +137,8 @@ def environment() -> dict[str, str | int | float]:
     name = _processor().get("model name") or platform.processor() or platform.machine()
     if (kind := arithmetic()["device"]) == "cuda":
         name = sys.modules["torch"].cuda.get_device_name(device())
-    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+"  # short hash, and `+` where files differ from it
-    revision = subprocess.run(git, shell=True, cwd=root(), capture_output=True, text=True).stdout.strip()
+    # Short hash, and `+` where files differ from it.
+    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+ || echo unknown"
     return {
         "device": f"{kind}: {name}",
         "cores": os.cpu_count() or 1,
@@ -157,20 +147,20 @@ def environment() -> dict[str, str | int | float]:
         "python": platform.python_version(),
         "platform": platform.system(),
         "packages": json.dumps(_versions()),
-        "revision": revision or "unknown",
+        "revision": subprocess.run(git, shell=True, cwd=root(), capture_output=True, text=True).stdout.strip(),
     }
 
 
 def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else 1024 * size  # macOS counts bytes, Linux kilobytes
 
 
 class Stopwatch:
     """Wall-clock `seconds` of a `with` block."""
 
-    def __enter__(self) -> Stopwatch:
+    def __enter__(self) -> "Stopwatch":
         self._start = time.perf_counter()
         return self
 
@@ -185,7 +175,7 @@ class Clock:
         self.seconds: dict[str, float] = {}
         self._inner = [0.0]  # of each open block, the seconds of the blocks inside it
 
-    @contextlib.contextmanager
+    @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
         with Stopwatch() as watch:
             self._inner.append(0.0)

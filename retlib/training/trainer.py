@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from retlib.core import cache, runtime
+from retlib.core import runtime
 from retlib.core.errors import RetlibError, require, require_one_of, require_positive
 from retlib.core.history import History
 from retlib.training.tasks import Task, below
@@ -112,7 +112,7 @@ class Schedule:
         require(0 <= self.warmup <= 1, f"warmup = {self.warmup} is not a share, between 0 and 1")
         require_positive(self, *(name for name in ("patience", "chunk") if getattr(self, name) is not None))
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
-        require_one_of("precision", self.precision, runtime.PRECISIONS)
+        require_one_of("precision", self.precision, ("float32", "bfloat16"))
         for each in fields(self):  # so that 15 and 15.0 have one address
             if each.type.startswith("float") and getattr(self, each.name) is not None:
                 object.__setattr__(self, each.name, float(getattr(self, each.name)))
@@ -252,16 +252,16 @@ class _Loop:
         tensors = {name: torch.as_tensor(value).cpu().contiguous() for name, value in flat}
         meta = {"step": self.step, "seconds": self.seconds, "history": asdict(self.history)}
         meta["parts"] = self.task.clock.seconds
-        cache.replace_file(path, lambda partial: save_file(tensors, partial, metadata={"state": json.dumps(meta)}))
+        save_file(tensors, partial := path.with_suffix(".partial"), metadata={"state": json.dumps(meta)})
+        partial.replace(path)
 
     def restore(self, path: Path) -> bool:
-        # False if there is none that is what was saved.
-        saved = cache.newest_file(path)
-        if saved is None:
+        # False if there is none.
+        if not path.exists():
             return False
-        with safe_open(saved, framework="pt") as opened:
+        with safe_open(path, framework="pt") as opened:
             meta = json.loads(opened.metadata()["state"])
-        tensors = load_file(saved)
+        tensors = load_file(path)
         self.task.module.load_state_dict(below(tensors, "module/"), strict=False)
         self.best = below(tensors, "best/")
         self.task.set_state(below(tensors, "task/"))

@@ -126,15 +126,3 @@ def test_a_full_disk_is_named_and_what_was_begun_is_taken_up_again(monkeypatch):
         with pytest.raises(DataError, match=r"cache/model/\w+"):
             artefact("model", 1, {"seed": 1}, full)
     assert (artefact("model", 1, {"seed": 1}, counting()[1]) / "half.txt").exists()
-
-
-def test_of_files_put_at_a_path_the_last_whole_one_is_found(tmp_path):
-    path = tmp_path / "state.txt"
-    assert cache.newest_file(path) is None
-    for text in ("one", "two", "two"):
-        found = cache.replace_file(path, lambda partial, text=text: partial.write_text(text))
-        assert cache.newest_file(path) == found and found.read_text() == text and list(tmp_path.iterdir()) == [found]
-    flip(found)
-    assert cache.newest_file(path) is None
-    assert cache.replace_file(path, lambda partial: partial.write_text("three")) == cache.newest_file(path)
-    assert len(list(tmp_path.iterdir())) == 1

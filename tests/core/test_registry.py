@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from retlib.core import registry
-from retlib.core.errors import SettingError
+from retlib.core.errors import RetlibError, SettingError
 from retlib.core.registry import Registry, source
 
 
@@ -94,13 +94,13 @@ def test_what_has_no_source_to_read_is_refused():
     ],
 )
 def test_what_goes_wrong_in_a_plugin_is_named_with_its_line(plugin, text, named):
-    with pytest.raises(SettingError, match=named):
+    with pytest.raises(RetlibError, match=named) as caught:
         plugin(text)
+    assert not isinstance(caught.value, ValueError)  # which would be blamed on the parameter that is checked
     assert not [name for name in sys.modules if name.startswith("plugin_")]
 
 
 def test_plugins_of_one_name_in_two_folders_are_both_read_and_may_ask_for_names(plugin, monkeypatch, tmp_path):
-    """One lies in the project's folder, which is not where the notebook runs."""
     found = Registry("loss", scaled=True)
     monkeypatch.setattr(registry, "FOUND", found, raising=False)
     text = "from retlib.core.registry import FOUND\n\n@FOUND.register('{}', scaled=False)\ndef loss(x):\n    return x\n"
@@ -134,7 +134,7 @@ def test_a_name_is_one_thing_s_and_a_thing_says_what_is_asked():
     found.register("a", scaled=False)(first)
     assert found.source("a") != before
     for wrong, named in (
-        (lambda: found.register("a")(other), "'a'"),
+        (lambda: found.register("a")(Registry), "'a'"),
         (lambda: found.get("c", "given"), "given = 'c'.* a, b, elsewhere"),
         (lambda: found.get(["a"]), "loss"),
         (lambda: found.register("c", scale=False), "scaled"),

