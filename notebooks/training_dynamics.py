@@ -38,10 +38,10 @@ def record_curves(
     stage, parts = replace(next(iter(watched.values())).stages[-1], learning_rate=1e-12), []  # lost in rounding
     refreshes = intervals(watched, watching).set_index("system")["interval"].to_dict()
     for seed in runtime.progress(experiment.parameters["seeds"], desc="watched trainings", unit="seed"):
-        seen = {"Warm-up": fit(still + stage, train, seed, watching).history.watched}
+        seen = {"Warm-up": fit(still + replace(stage, watching=watching), train, seed).history.watched}
         experiment.record_curve("Warm-up", train.name, seed, still.cost(Target(train), seed))
         for name, system in watched.items():
-            history = fit(system, train, seed, replace(watching, interval=refreshes[name])).history
+            history = fit(system.with_last(watching=replace(watching, interval=refreshes[name])), train, seed).history
             experiment.record_curve(name, train.name, seed, history.cost(system.stages[-1].keep))
             seen[name] = history.watched
         for name, rows in seen.items():
@@ -85,7 +85,7 @@ class Movement(NamedTuple):
 
 def movement(system: System, train: Collection, watching: Watching, seed: int) -> Movement:
     """Return what a watched training moved, as `Watching.followed` says."""
-    retriever = fit(system, train, seed, watching)
+    retriever = fit(system.with_last(watching=watching), train, seed)
     tokenized = retriever.reads(train)
     ids, table = tokenized.relevant("train")
     relevant = [table.row(row) for row in ids.get_indexer(list(watching.followed))]

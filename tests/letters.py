@@ -6,7 +6,7 @@ import pandas as pd
 from retlib.data.collection import Collection
 from retlib.data.text import WordPiece
 from retlib.models.retriever import Architecture
-from retlib.systems.reranking import PairSystem
+from retlib.systems.compose import PairSystem
 from retlib.systems.system import Stage, System
 from retlib.systems.training_data import Labels
 

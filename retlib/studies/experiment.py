@@ -5,20 +5,17 @@ experiment computes and records; when it is "reference" it gives what is recorde
 page in seconds, without data.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import reduce
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import pandas as pd
 from IPython import get_ipython
 from IPython.display import HTML
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
 
 from retlib.core import notebook_files, runtime
@@ -37,27 +34,14 @@ MOST = 2**31 - 1  # the largest whole number that everything here counts to
 
 
 class Settings(BaseModel):
-    """Values that are as their types say, with no name beside them; or their JSON, which papermill's -p gives."""
+    """Values that are as their types say, with no name beside them."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parsed(cls, given: Any) -> Any:
-        try:
-            return from_json(given) if isinstance(given, str) else given
-        except ValueError as error:
-            raise ValueError(f'this is no JSON, as {{"layers": 2}} is ({error})') from error
 
 
 def validator(check: Callable[[Any], object]) -> AfterValidator:
     """Return what leaves a value as it is, unless `check` raises `SettingError`."""
-
-    def validated(value: Any) -> Any:
-        check(value)
-        return value
-
-    return AfterValidator(validated)
+    return AfterValidator(lambda value: (check(value), value)[1])
 
 
 def _profile(name: str) -> None:
@@ -97,7 +81,7 @@ def check(model: type[BaseModel], values: Mapping[str, Any]) -> Any:
     place, inside = [], dict(values)
     for each in wrong["loc"]:
         with suppress(LookupError, TypeError, ValueError):  # of a union pydantic names the kinds, too
-            inside = (from_json(inside) if isinstance(inside, str) else inside)[each]
+            inside = inside[each]
             place.append(each)
     if wrong["type"] == "extra_forbidden":
         holder = reduce(lambda each, name: each.model_fields[name].annotation, place[:-1], model)
@@ -123,12 +107,16 @@ class Common(Settings):
 def _parameters(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     # The globals that may be parameters. The first time these are all plain values, since papermill injects a misspelt
     # name like any other, but for constants in capitals; when the cell runs again, those of `names`.
-    shell = get_ipython()
-    hidden = shell.user_ns_hidden if shell else ()  # what IPython itself puts there
+    hidden = getattr(get_ipython(), "user_ns_hidden", ())  # what IPython itself puts there
     if "_parameters_checked" not in namespace:
         names = [each for each in namespace if each not in hidden and not each.startswith("_") and not each.isupper()]
     values = {name: namespace[name] for name in names if name in namespace}
     values |= {name: each.model_dump(exclude_unset=True) for name, each in values.items() if isinstance(each, Settings)}
+    if isinstance(recipe := values.get("recipe"), str):  # as papermill's -p gives it
+        try:
+            values["recipe"] = from_json(recipe)
+        except ValueError as error:
+            raise SettingError(f'recipe = {short_repr(recipe)} is no JSON, as {{"layers": 2}} is ({error})') from error
     return {name: each for name, each in values.items() if isinstance(each, str | int | float | list | dict | None)}
 
 
@@ -137,12 +125,11 @@ def _flat(parameters: Settings) -> dict[str, Any]:
     return values | values.pop("recipe", {})
 
 
-@dataclass(eq=False)
-class Outcome:
+class Outcome(NamedTuple):
     """What a system produced on one collection with one seed."""
 
     run: pd.DataFrame  # as `retlib.retrieval.runs.make_run` returns it
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # the system's settings, recorded beside its results
+    parameters: Mapping[str, Any]  # the system's settings, recorded beside its results
     cost: Cost = Cost()
     candidates: int | None = None  # how many there were, if not all of the collection
 
@@ -228,10 +215,9 @@ class Experiment:
         """Record one number that has no values by query (a time, a size, a count)."""
         place = {"experiment": self.name, "system": system, "collection": collection, "split": split}
         row = {"measure": measure, "value": float(value), "seed": int(seed), "profile": self.profile, **details}
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        here = {"peak_memory": runtime.peak_memory(), "recorded": now, **self.environment}
+        here = {"peak_memory": runtime.peak_memory(), "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         if self.live:
-            self.results.add_row(**place, **row, **here)
+            self.results.add_row(**place, **row, **here, **self.environment)
 
     def table(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Return a small table that the page needs: made and recorded by a run, else as recorded."""

@@ -1,16 +1,14 @@
 """What Part I brings: training on labelled pairs, settings to try, averaged word vectors, Skip-Thought (and ch. 51)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
@@ -21,11 +19,8 @@ from retlib.data.pairs import rows_of_step
 from retlib.data.text import TokenTable, Vocabulary
 from retlib.data.tokenized import texts
 from retlib.models import baselines
-from retlib.models.baselines import SkipThought, WordVectors
-from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index as indexes
-from retlib.retrieval.index import EXACT
 from retlib.retrieval.runs import Search, question_search
 from retlib.systems.ranking import Ranker
 from retlib.systems.system import Stage, StageSetup, System, Target, TrainingData, Validate
@@ -52,7 +47,6 @@ def pair_stage(**changes: Any) -> Stage:
     """
     given = {"data": LabelledPairs(), "batch_size": 1000, "learning_rate": 0.01, "scale": 20.0}
     given |= {"optimizer": "sparse_adam", "warmup": 0.0, "decay": False, "evaluations": 2, "patience": 12}
-    given |= {} if "steps" in changes else {"epochs": 15}
     if "negatives" not in changes:
         changes = {**changes, "options": {"mask_known": False, **changes.get("options", {})}}
     return Stage(**{**given, **changes})
@@ -106,7 +100,7 @@ class AveragedWords(Ranker):
     text: Sentences | Collection | None = None
     epochs: int = 5
     idf: bool = True
-    trained: ClassVar[bool] = True
+    trained = True
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -123,11 +117,11 @@ class AveragedWords(Ranker):
     def searcher(self, target: Target, seed: int) -> Search:
         model, candidates = word2vec(self.text or target.trains, self.epochs, seed), texts(target.test).tolist()
         model = model.by_idf(candidates) if self.idf else model
-        index = indexes.build(EXACT, model.encode(candidates))
+        index = indexes.build(indexes.EXACT, model.encode(candidates))
         return question_search(target.test, lambda questions, k: index.search(model.encode(questions), k))
 
 
-def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> WordVectors:
+def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> baselines.WordVectors:
     """Train word2vec on sentences or on a collection's training documents, or find it trained."""
 
     def make(folder: Path) -> None:
@@ -135,7 +129,7 @@ def word2vec(text: Sentences | Collection, epochs: int, seed: int) -> WordVector
         baselines.train(own, seed, epochs=epochs).save(folder)
 
     settings = {"texts": text.fingerprint, "epochs": epochs, "seed": seed}
-    return WordVectors.load(cache.artefact("word2vec", WORD2VEC, settings, make))
+    return baselines.WordVectors.load(cache.artefact("word2vec", WORD2VEC, settings, make))
 
 
 def skip_thought(text: Sentences, dimension: int, steps: int, batch_size: int, words: int) -> System:
@@ -144,6 +138,17 @@ def skip_thought(text: Sentences, dimension: int, steps: int, batch_size: int, w
     made = Architecture(encoder="skip-thought", dimension=dimension, similarity="cosine", **lengths)
     long = {"steps": steps, "batch_size": batch_size, "evaluations": 10, "patience": 3}
     return System(made, text) + Stage(data=Neighbours(text), warmup=0.0, decay=False, precision="float32", **long)
+
+
+class NeighbourTask(DrawingTask):
+    """Skip-Thought as a task of the training loop: sentence i of a table with its neighbours i - 1 and i + 1."""
+
+    def batch(self, step: int) -> tuple[TokenTable, ...]:
+        middle = 1 + rows_of_step(len(self.source) - 2, self.batch_size, self.seed, step)
+        return tuple(self.source.take(middle + shift) for shift in (0, -1, 1))
+
+    def loss(self, batch: tuple[TokenTable, ...]) -> Tensor:
+        return self.module(*batch)
 
 
 @dataclass(frozen=True)
@@ -155,10 +160,10 @@ class Neighbours(TrainingData):
     def address(self, target: Collection) -> dict[str, Any]:
         return {"neighbours": self.text.fingerprint}
 
-    def prepare(self, training: StageSetup, module: DualEncoder) -> tuple[NeighbourTask, Validate]:
+    def prepare(self, training: StageSetup, module: nn.Module) -> tuple[NeighbourTask, Validate]:
         """Of one encoder; validated by the likelihood of the neighbours of the last sentences."""
         stage, student = training.stage, training.student
-        model = SkipThought(module.query_encoder).to(runtime.device())
+        model = baselines.SkipThought(module.query_encoder).to(runtime.device())
         table = student.tokenizer.encode(self.text, student.architecture.document_length)
         seen = len(table) - min(HELD_OUT, len(table) // 10 + 3)
         require(seen >= 3, "Skip-Thought needs at least three neighbouring sentences", DataError)
@@ -166,16 +171,3 @@ class Neighbours(TrainingData):
         dev = NeighbourTask(model, table.take(rows[seen:]), len(table) - seen, seed)
         task = NeighbourTask(model, table.take(rows[:seen]), stage.batch_size, seed)
         return task, lambda: -dev.loss(dev.batch(0)).item()
-
-
-class NeighbourTask(DrawingTask):
-    """Skip-Thought as a task of the training loop: sentence i of a table with its neighbours i - 1 and i + 1."""
-
-    source: TokenTable
-
-    def batch(self, step: int) -> tuple[TokenTable, ...]:
-        middle = 1 + rows_of_step(len(self.source) - 2, self.batch_size, self.seed, step)
-        return tuple(self.source.take(middle + shift) for shift in (0, -1, 1))
-
-    def loss(self, batch: tuple[TokenTable, ...]) -> Tensor:
-        return self.module(*batch)

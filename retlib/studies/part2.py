@@ -1,7 +1,5 @@
 """What Part II brings: ReQA with shares of its labels, its sizes, examples of its pre-training tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What Part III brings: its parameters, its tests, what generators write side by side and cost (and chapter 51)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, NamedTuple
@@ -35,16 +33,15 @@ def _check_generators(generators: dict[str, list[str]]) -> None:
 
 
 # Labelled collections, each with the targets of a generator that learns from it.
-_Generators = Annotated[dict[CollectionName, NonEmpty[CollectionName]], Field(min_length=1)]
+_Targets = Annotated[dict[CollectionName, NonEmpty[CollectionName]], Field(min_length=1), validator(_check_generators)]
 DATA: dict[str, Any] = {
-    "generators": Annotated[_Generators, validator(_check_generators)],
+    "generators": _Targets,
     "answers": dict[CollectionName, CollectionName],
     "documents": TwoOrMore,
     "questions": Positive,
 }
-_of_one = Field(min_length=1, max_length=1)
-_One = Annotated[dict[CollectionName, Annotated[list[CollectionName], _of_one]], _of_one]
-ONE_GENERATOR = {**DATA, "generators": Annotated[_One, validator(_check_generators)]}
+_alone = validator(lambda given: require(sum(map(len, given.values())) == 1, "here one generator has one target"))
+ONE_GENERATOR = {**DATA, "generators": Annotated[_Targets, _alone]}
 # Further candidates of what is tested on; passages that are no target's.
 ADDED: dict[str, Any] = {"added": dict[CollectionName, Positive], "added_articles": ArticlesName}
 Passages = Annotated[int, Field(ge=50)]
@@ -79,12 +76,9 @@ def targets(experiment: Experiment) -> dict[str, list[Target]]:
 
 def with_labels(targets: Iterable[Target]) -> list[str]:
     """Return the tests whose own labels can train; none of ReQA, on whose labels the paper trains nothing."""
-    names = []
-    for name, whole in ((each.test.name, each.trains) for each in targets):
-        judged = pd.concat([whole.relevant(split)["query_id"] for split in ("train", "dev")])
-        if judged.nunique() > 1 and "sentence" not in whole.documents:
-            names.append(name)
-    return names
+    plain = [each for each in targets if "sentence" not in each.trains.documents]
+    labelled = [{*each.trains.relevant()["query_id"]} - {*each.trains.split("test").index} for each in plain]
+    return [each.test.name for each, queries in zip(plain, labelled, strict=True) if len(queries) > 1]
 
 
 def sizes(
@@ -102,9 +96,6 @@ def sizes(
             row["words/passage"] = f"{words.mean():.1f} ({words.std():.1f})"
             rows.append({**row, "fingerprint": part.fingerprint[:12] if of else ""})
     return pd.DataFrame(rows)
-
-
-# --- generators, and what they write ---------------------------------------------------------------
 
 
 def losses(generators: Mapping[str, QueryGenerator], seeds: Sequence[int]) -> pd.DataFrame:
@@ -161,9 +152,7 @@ def examples(panels: Sequence[Panel], by: str, shown: int, seed: int, quoted: Se
     sample. Of `quoted` targets alone, unless empty: not every licence allows a quotation.
     """
     rows = []
-    for target, texts, written in panels:
-        if quoted and target not in quoted:
-            continue
+    for target, texts, written in (each for each in panels if not quoted or each.target in quoted):
         own = {name: queries for (name, each), queries in written.items() if each == seed and name != REAL}
         hits = {name: query_measures.round_trip(queries, texts) for name, queries in own.items()}
         rate = hits[by].groupby(own[by]["passage_id"]).mean()

@@ -5,8 +5,6 @@ A chapter of Parts II to V has a recipe of one of these kinds. Its parameter `re
 for what a notebook sets itself.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -28,7 +26,6 @@ TASKS = ("ict", "bfs", "wlp")
 Dropout = Annotated[float, Field(ge=0, lt=1)]  # share of a text's tokens that trainings leave out
 # By a share of the labels; where collections differ, by these, too: {"0.05": 60, "0.8": {"squad": 800}}.
 Steps = dict[str, Positive | dict[CollectionName, Positive]]
-Optimizer = Literal[tuple(OPTIMIZERS)]
 
 
 def _listwise(name: str) -> None:
@@ -77,25 +74,17 @@ class Recipe(Settings):
         return System(self.architecture(**changes), self.pages) + self.pretraining(*tasks)
 
 
-class LabelShares(Recipe):
-    """Training on shares of the labels, with layers or without (Part II)."""
+class Finetuning(Recipe):
+    """Training of embeddings on shares of the labels (chapter 24)."""
 
     layers: Positive = 1
     towers: Literal["siamese", "two"] = "siamese"
-    finetuning_steps: Steps = {"0.01": 10, "0.05": 20, "0.1": 30, "0.8": 100}  # without layers
+    finetuning_steps: Steps = {"0.01": 10, "0.05": 20, "0.1": 30, "0.8": 100}
     finetuning_batch: TwoOrMore = 256
     finetuning_rate: Rate = 0.003
     token_dropout: Dropout = 0.3  # of a Transformer, on labels
     # Whether pre-training of embeddings alone goes on beside the labels, with as many pairs in each batch.
     rehearsal: bool = False
-    grown_steps: Positive = 12  # of pre-training with layers
-    grown_batch: TwoOrMore = 64  # of it, and of MLM
-    grown_rate: Rate = 0.0003
-    mlm_steps: Positive = 25  # each many times as slow as one of the embeddings
-    mlm_rate: Rate = 0.001  # at a higher one the states collapse
-    layered_steps: Steps = {"0.01": 5, "0.05": 8, "0.1": 10, "0.8": 20}  # on labels, with layers
-    layered_batch: TwoOrMore = 64
-    layered_rate: Rate = 0.001
 
     def on_share(self, start: System, share: float, collection: str = "") -> Stage:
         """Return the training of a start on a share of a collection's labels; one with layers has steps of its own."""
@@ -110,6 +99,19 @@ class LabelShares(Recipe):
         rehearsed = earlier[-1:] if self.rehearsal and is_transformer and kind == "finetuning" else []
         dropout = self.token_dropout if is_transformer else 0.0
         return Stage(data=[Labels(), *rehearsed], token_dropout=dropout, **self.schedule(f"{kind}_") | {"steps": steps})
+
+
+class LabelShares(Finetuning):
+    """Such training with layers, too, and pre-training of these (chapters 22 and 23)."""
+
+    grown_steps: Positive = 12  # of pre-training with layers
+    grown_batch: TwoOrMore = 64  # of it, and of MLM
+    grown_rate: Rate = 0.0003
+    mlm_steps: Positive = 25  # each many times as slow as one of the embeddings
+    mlm_rate: Rate = 0.001  # at a higher one the states collapse
+    layered_steps: Steps = {"0.01": 5, "0.05": 8, "0.1": 10, "0.8": 20}  # on labels, with layers
+    layered_batch: TwoOrMore = 64
+    layered_rate: Rate = 0.001
 
     def grown(self, *tasks: str, layers: int | None = None) -> Stage:
         """Return further pre-training by the same tasks, with layers on the embeddings."""
@@ -146,15 +148,10 @@ class Generation(Recipe):
     def generator(self, labels: Collection | None = None) -> QueryGenerator:
         """Return the generator, which learns from labels."""
         sizes = self.generator_layers, self.width, self.passage_length, self.query_length
-        begins = self.generator_embedded and not self.generator_checkpoint
-        return QueryGenerator(
-            GeneratorArchitecture(self.generator_head, *sizes, self.generator_checkpoint),
-            self.pages,
-            Schedule(**self.schedule("generator_")),
-            Nucleus(samples=self.samples, keep=self.kept),
-            labels,
-            self.pretrained() if begins else None,
-        )
+        architecture = GeneratorArchitecture(self.generator_head, *sizes, self.generator_checkpoint)
+        schedule, decoding = Schedule(**self.schedule("generator_")), Nucleus(samples=self.samples, keep=self.kept)
+        start = self.pretrained() if self.generator_embedded and not self.generator_checkpoint else None
+        return QueryGenerator(architecture, self.pages, schedule, decoding, labels, start)
 
     @property
     def first_training(self) -> dict[str, Any]:
@@ -192,7 +189,7 @@ class Rankings(Recipe):
 
     batch: TwoOrMore = 64  # questions of a step
     token_dropout: Dropout = 0.3
-    optimizer: Optimizer = "adamw"
+    optimizer: Literal[tuple(OPTIMIZERS)] = "adamw"
     negatives: Positive = 1  # of a question
     interval: Positive = 24  # steps between two refreshes of asynchronous lists
     query_steps: Positive = 100  # of a training of the query encoder alone

@@ -1,7 +1,5 @@
 """A study: systems x targets x seeds, trained or taken from the cache, evaluated and recorded (Parts I to V)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,9 +72,8 @@ def select(systems: Mapping[str, Any], names: str | Sequence[str]) -> dict[str, 
 
 def with_further(systems: Mapping[str, Any], further: Mapping[str, Any], labels: Iterable[str] = ()) -> dict[str, Any]:
     """Return systems, and further ones of the reader's, whose labels are neither theirs nor among other `labels`."""
-    for label in further:
-        wrong = f"{label!r} is a row of this chapter already: choose another name"
-        require(label not in {*systems, *labels}, wrong)
+    taken = [label for label in further if label in {*systems, *labels}]
+    require(not taken, f"{taken} are rows of this chapter already: choose other names")
     return {**systems, **further}
 
 
@@ -105,12 +102,8 @@ def tune(
 
 def best(trials: Mapping[str, Sequence[Ranker]], tuned: pd.DataFrame) -> dict[str, Ranker]:
     """Return each system's chosen trial, from the table that `tune` returns."""
-    chosen = tuned.assign(place=tuned.groupby("system").cumcount())[tuned["chosen"]]
-    return {
-        name: trials[name][place]
-        for name, place in zip(chosen["system"], chosen["place"], strict=True)
-        if name in trials
-    }
+    places = tuned.groupby("system", sort=False)["chosen"].agg(lambda chosen: chosen.to_numpy().argmax())
+    return {name: trials[name][place] for name, place in places.items() if name in trials}
 
 
 def record_latencies(

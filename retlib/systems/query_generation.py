@@ -9,15 +9,12 @@
 What was trained and written are kept as artefacts.
 """
 
-from __future__ import annotations
-
 import copy
-import hashlib
 import re
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -62,10 +59,7 @@ class QueryGenerator:
     embeddings: System | None = field(default=None, hash=False)
     seed: int = 0  # not that of a retriever that trains on its queries; in the paper one generator serves all
 
-    def __post_init__(self) -> None:
-        require(not (self.architecture.checkpoint and self.embeddings), "a checkpoint has embeddings: leave these out")
-
-    def seeded(self, seed: int) -> QueryGenerator:
+    def seeded(self, seed: int) -> Self:
         return replace(self, seed=seed)
 
     @lru_cache(maxsize=4)  # noqa: B019 - asked for with every system and seed
@@ -176,7 +170,7 @@ def tidy(query: str) -> str:
 
 
 def _digest(frame: pd.DataFrame) -> str:
-    return hashlib.sha256(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()).hexdigest()
+    return cache.key(pd.util.hash_pandas_object(frame, index=False).tolist())
 
 
 @dataclass(frozen=True)
@@ -200,13 +194,13 @@ class Generated(CollectionQueries):
     def settings(self) -> dict[str, Any]:
         return {"data": repr(self), **self.generator.settings, **(self.how or self.generator.decoding).settings}
 
-    def seeded(self, seed: int) -> Generated:
+    def seeded(self, seed: int) -> Self:
         return replace(self, generator=self.generator.seeded(seed))
 
-    def upstream_costs(self) -> dict[str, float]:
-        """The generator's; the embeddings that it begins with are not included."""
+    def finish(self, student: Any) -> None:
+        """The cost of the generator does not include that of the embeddings that it begins with."""
         generator = self.generator.fit()
-        return {generator.name: generator.history.seconds}
+        student.history.upstream_costs[generator.name] = generator.history.seconds
 
     def collection(self, target: Collection) -> Collection:
         return _collection(replace(self, passages=self.passages or target))
@@ -244,9 +238,3 @@ def synthetic(name: str, generated: pd.DataFrame, documents: pd.DataFrame, test:
     qrels = with_copies(qrels, documents) if test else qrels  # where they judge
     documents = documents[[column for column in ("text", "title") if column in documents]].rename_axis("doc_id")
     return Collection(name, documents, queries, qrels)
-
-
-def expand(documents: pd.Series, generated: pd.DataFrame) -> pd.Series:
-    """Return texts with the queries that were generated from each behind it; one without any stays as it is."""
-    joined = generated.groupby("passage_id")["query"].agg(" ".join).reindex(documents.index, fill_value="")
-    return (documents + " " + joined).str.rstrip()

@@ -1,7 +1,5 @@
 """Rankers, which chapters compare, and how documents are encoded, indexed and ranked, once for all chapters."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ from retlib.data.tokenized import TokenizedCollection, texts
 from retlib.evaluation import measures
 from retlib.models.retriever import ENCODERS, Retriever
 from retlib.retrieval import index as indexes
-from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.lexical import BM25
 from retlib.retrieval.runs import Lists, Search, make_run, question_search
 
@@ -104,11 +101,11 @@ def encode_corpus(retriever: Retriever, tokenized: TokenizedCollection) -> np.nd
 
 
 def indexed(
-    retriever: Retriever, tokenized: TokenizedCollection, factory: str = EXACT, search: Mapping | None = None
-) -> Index:
+    retriever: Retriever, tokenized: TokenizedCollection, factory: str = indexes.EXACT, search: Mapping | None = None
+) -> indexes.Index:
     """The index of all documents, made once; see `retlib.retrieval.index.build`."""
-    if factory == EXACT:
-        return indexes.build(EXACT, encode_corpus(retriever, tokenized), search)
+    if factory == indexes.EXACT:
+        return indexes.build(factory, encode_corpus(retriever, tokenized), search)
     settings = {"encoder": retriever.document_fingerprint, **tokenized.address, "factory": factory}
 
     def make() -> dict[str, np.ndarray]:

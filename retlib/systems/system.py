@@ -9,7 +9,7 @@
 A stage is one training, of data x negatives x loss x what it trains x how long. Equal beginnings of two systems are
 trained once, whichever notebook asks. What is new is another `TrainingData` (see `retlib.systems.training_data`), a
 loss or negatives that are registered (see `retlib.training`), or for another model a `StageSetup` (see
-`retlib.systems.reranking`).
+`retlib.systems.compose`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, lru_cache, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch import nn
 
-from retlib.core import cache as artefacts
-from retlib.core import runtime
+from retlib.core import cache, runtime
 from retlib.core.errors import require, require_one_of
 from retlib.core.history import Cost
 from retlib.data.articles import Articles
@@ -40,7 +39,6 @@ from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.models.retriever import ENCODERS, Architecture, Retriever, Trained
 from retlib.models.transformer import Transformer
 from retlib.retrieval import index as indexes
-from retlib.retrieval.index import EXACT, Index
 from retlib.retrieval.runs import Search
 from retlib.systems.ranking import INDEX, Ranker, Target, bm25_lists, dense_searcher, encode_corpus, indexed
 from retlib.training import losses, negatives, trainer
@@ -78,16 +76,12 @@ class TrainingData(ABC):
         """The collections whose queries train, if any: whose words are the vocabulary, and which can be watched."""
         return []
 
-    def seeded(self, seed: int) -> TrainingData:
+    def seeded(self, seed: int) -> Self:
         """The data of a chain of this seed: what a model makes, a model of the same seed makes."""
         return self
 
-    def upstream_costs(self) -> dict[str, float]:
-        """The seconds of the training of each model that makes it, by the model's name."""
-        return {}
-
     def finish(self, student: Trained) -> None:  # noqa: B027 - most trainings train what they are to train
-        """Called when training has ended."""
+        """Called when training has ended; what a model made adds its cost to the student's `upstream_costs`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +97,14 @@ class Stage(Schedule):
     options: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "softmax"  # a name in `retlib.training.losses.LOSSES`
     trains: str = "both"  # encoders; or "query" alone, over the documents as the start encodes them
-    index: str = EXACT  # what is searched in training, as in `retlib.retrieval.index.build`
+    index: str = indexes.EXACT  # what is searched in training, as in `retlib.retrieval.index.build`
     search: Mapping[str, float] = field(default_factory=dict)
     layers: int | None = None  # that a Transformer gets on top; see `retlib.models.transformer.Transformer.grow`
     token_dropout: float = 0.0  # share of tokens that an encoder does not see in training; it always sees the first
     # Where the learned scale starts, its shift at 0; else as the start ended, or as in `models.encoders.SIMILARITIES`.
     # An `absolute` loss has its shift centred in any case.
     scale: float | None = None
+    watching: Watching | None = None  # looks at a training of the query encoder
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,7 +123,7 @@ class Stage(Schedule):
             wrong = f"{self.negatives!r} negatives train the query encoder alone, by a loss of several positives"
             require(self.trains == "query" and not one_positive, f"{wrong}: not {self.trains!r} by {self.loss!r}")
 
-    def seeded(self, seed: int) -> Stage:
+    def seeded(self, seed: int) -> Self:
         return replace(self, data=[each.seeded(seed) for each in self.data])
 
     def __str__(self) -> str:
@@ -136,8 +131,8 @@ class Stage(Schedule):
 
     @property
     def training_settings(self) -> dict[str, Any]:
-        """All of the stage but its data: JSON values."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        """All of the stage but its data and who looks at it: JSON values."""
+        values = {name: value for name, value in vars(self).items() if name not in ("data", "watching")}
         return {name: value for name, value in values.items() if value not in (None, {})}
 
     @property
@@ -148,7 +143,8 @@ class Stage(Schedule):
     def address(self, target: Collection) -> dict[str, Any]:
         """What of it takes part in the address of a training, the sources of loss and negatives included."""
         sources = [losses.LOSSES.source(self.loss), NEGATIVES.source(self.negatives)]
-        return {**self.training_settings, "sources": sources, "data": [each.address(target) for each in self.data]}
+        parts = {"sources": sources, "watching": self.watching and self.watching.address()}
+        return {**self.training_settings, **parts, "data": [each.address(target) for each in self.data]}
 
 
 class StageSetup:
@@ -194,9 +190,9 @@ class StageSetup:
     def inputs(self, collection: Collection) -> Inputs:
         """What a sampler is made of, over a collection's training queries."""
         stage, student, tokenized = self.stage, self.student, self.student.reads(collection)
-        fixed = cache(partial(indexed, self.start, tokenized, stage.index, stage.search))
+        fixed = lru_cache(partial(indexed, self.start, tokenized, stage.index, stage.search))
 
-        def current() -> Index:
+        def current() -> indexes.Index:
             return indexes.build(stage.index, student.encode_documents(tokenized.documents), stage.search)
 
         index = fixed if stage.trains == "query" or self.negatives_encoder is self.start else current
@@ -246,18 +242,18 @@ class System(Ranker):
     architecture: Architecture
     tokens: Articles | Tokenizer | None = None
     stages: tuple[Stage, ...] = ()
-    index: str = EXACT
+    index: str = indexes.EXACT
     search: Mapping[str, float] = field(default_factory=dict)
 
-    def __add__(self, stage: Stage) -> System:
+    def __add__(self, stage: Stage) -> Self:
         return replace(self, stages=(*self.stages, stage))
 
-    def with_last(self, **changes: Any) -> System:
+    def with_last(self, **changes: Any) -> Self:
         """Return the same system with changes to its last stage."""
         *before, last = self.stages
         return replace(self, stages=(*before, replace(last, **changes)))
 
-    def with_index(self, index: str, **search: float) -> System:
+    def with_index(self, index: str, **search: float) -> Self:
         """Return the same system, searched through another index."""
         return replace(self, index=index, search=search)
 
@@ -271,7 +267,7 @@ class System(Ranker):
     def settings(self) -> dict[str, Any]:
         # Asked of the class: the vocabulary itself is only learned when it is needed.
         tokens = {"tokens": asdict(self.tokens)} if hasattr(type(self.tokens), "tokenizer") else {}
-        index = {} if self.index == EXACT else {"index": self.index, "search": dict(self.search)}
+        index = {} if self.index == indexes.EXACT else {"index": self.index, "search": dict(self.search)}
         return {**asdict(self.architecture), **tokens, **index, "stages": [stage.settings for stage in self.stages]}
 
     def tokenizer(self, target: Collection) -> Tokenizer:
@@ -285,7 +281,7 @@ class System(Ranker):
     def address(self, target: Target, seed: int) -> dict[str, Any]:
         lengths = self.architecture.query_length, self.architecture.document_length
         tokenized = TokenizedCollection.of(target.test, self.tokenizer(target.trains), *lengths)
-        index = {} if self.index == EXACT else {"index": [INDEX, self.index, dict(self.search)]}
+        index = {} if self.index == indexes.EXACT else {"index": [INDEX, self.index, dict(self.search)]}
         return {"retriever": weights_of(self, target.trains, seed)[0], **tokenized.address, **index}
 
     def searcher(self, target: Target, seed: int) -> Search:
@@ -303,29 +299,26 @@ def vocabulary_of(*collections: Collection) -> Vocabulary:
     return Vocabulary.build(text for each in collections for text in each.documents["text"])
 
 
-def fit(system: System, target: Collection, seed: int, watching: Watching | None = None) -> Retriever:
+def fit(system: System, target: Collection, seed: int) -> Retriever:
     """Train a system, or find it trained; weights and history are those of the last stage.
 
-    Without stages the weights are random, or those of the checkpoint. `watching` looks at the last stage.
+    Without stages the weights are random, or those of the checkpoint.
     """
-    return weights_of(system, target, seed, watching=watching)[1]()
+    return weights_of(system, target, seed)[1]()
 
 
-def weights_of(
-    system: System, target: Collection, seed: int, tokenizer: Tokenizer | None = None, watching: Any = None
-) -> tuple[Any, Callable[[], Retriever]]:
+def weights_of(system: System, target: Collection, seed: int) -> tuple[Any, Callable[[], Retriever]]:
     """Return the address of a system's weights, which are trained if they are not there, and what loads them."""
-    made, tokenizer = system.architecture, tokenizer or system.tokenizer(target)
+    made, tokenizer = system.architecture, system.tokenizer(target)
     if not system.stages:  # a checkpoint's weights tell it, wherever it is
         weights = made.checkpoint and checkpoints.digest(made.checkpoint)
         fresh = {**asdict(made), "checkpoint": weights, "tokens": tokens_key(tokenizer), "seed": seed}
         return {**fresh, "source": ENCODERS.source(made.encoder)}, partial(Retriever.fresh, made, tokenizer, seed)
     *before, stage = system.stages
-    start, load = weights_of(replace(system, stages=tuple(before)), target, seed, tokenizer)
+    start, load = weights_of(replace(system, tokens=tokenizer, stages=tuple(before)), target, seed)
     stage, own_seed, label = stage.seeded(seed), stage_seed(seed, len(before)), f"{stage}, seed {seed}"
     address = {"start": start, "stage": stage.address(target), "seed": own_seed}
-    address["watching"] = dict(watching.address()) if watching else {}
-    folder = train_or_find(KIND, VERSION, address, lambda: StageSetup(stage, load(), target, own_seed), label, watching)
+    folder = train_or_find(KIND, VERSION, address, lambda: StageSetup(stage, load(), target, own_seed), label)
     return folder.name, partial(Retriever.load, folder)
 
 
@@ -334,9 +327,7 @@ def stage_seed(seed: int, place: int) -> int:
     return seed + 10_007 * place
 
 
-def train_or_find(
-    kind: str, version: int, address: dict, make_setup: Callable[[], StageSetup], label: str, watching: Any = None
-) -> Path:
+def train_or_find(kind: str, version: int, address: dict, make_setup: Callable[[], StageSetup], label: str) -> Path:
     """Return the folder of a trained model, trained if it is not there; its history has what came before it cost."""
 
     def make(folder: Path) -> None:
@@ -349,27 +340,25 @@ def train_or_find(
         tasks, scores = zip(*prepared, strict=True)
         task = tasks[0] if len(tasks) == 1 else Multitask(tasks)
         callback = None
-        if watching:
+        if stage.watching:
             collections = stage.data[0].query_collections(setup.target)
             alone = stage.trains == "query" and len(collections) == 1
             require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
-            callback = watching.begin(setup.inputs(*collections), student.reads(*collections).query_rows)
+            callback = stage.watching.begin(setup.inputs(*collections), student.reads(*collections).query_rows)
 
         def validate() -> float:
             return float(np.mean([score() for score in scores]))
 
-        history = trainer.train(task, stage, validate, setup.seed, folder, label, callback)
+        student.history = history = trainer.train(task, stage, validate, setup.seed, folder, label, callback)
         for data in stage.data:
             data.finish(student)
-            history.upstream_costs |= data.upstream_costs()
         if before.name:
             history.upstream_costs |= {**before.history.upstream_costs, before.name: before.history.seconds}
-        if watching:
-            watching.end(callback, folder, history)
-        student.history = history
+        if stage.watching:
+            stage.watching.end(callback, folder, history)
         student.save(folder)
 
-    return artefacts.artefact(kind, version, {**address, "threads": runtime.threads()}, make)
+    return cache.artefact(kind, version, {**address, "threads": runtime.threads()}, make)
 
 
 def _with_own_scale(module: DualEncoder) -> DualEncoder:

@@ -1,7 +1,5 @@
 """What stages train on: pre-training tasks over articles, labels, labelled pairs; in every chapter that trains."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

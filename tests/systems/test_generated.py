@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, texts
-from hypothesis import given
-from hypothesis import strategies as st
 
 from retlib.core.errors import DataError
 from retlib.data.articles import Articles
@@ -17,9 +15,8 @@ from retlib.models.decoding import Beam, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.retrieval.lexical import BM25
 from retlib.systems import query_generation
-from retlib.systems.compose import Lexical
-from retlib.systems.query_generation import Generated, QueryGenerator, expand, synthetic
-from retlib.systems.reranking import PairSystem
+from retlib.systems.compose import Lexical, PairSystem
+from retlib.systems.query_generation import Generated, QueryGenerator, synthetic
 from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
 
@@ -117,8 +114,9 @@ def test_every_seed_has_a_generator_and_queries_of_its_own(generator, target):
     chain = start + Stage(data=Generated(generator), steps=1, batch_size=4)
     mine = start + Stage(data=Generated(other), steps=1, batch_size=4)
     assert fit(chain, target, 4).name == fit(mine, target, 4).name
-    expanded, whole = Lexical(BM25(), generator), expand(target.documents["text"], other.queries(target.documents))
-    expected = BM25().rank(whole, target.queries["text"], 9)
+    lists = other.queries(target.documents).groupby("passage_id")["query"].agg(list)
+    whole = pd.Series({name: " ".join([text, *lists.get(name, [])]) for name, text in target.documents["text"].items()})
+    expanded, expected = Lexical(BM25(), generator), BM25().rank(whole, target.queries["text"], 9)
     pd.testing.assert_frame_equal(expanded.run(Target(target), 4, depth=9), expected)
     assert expanded.trained and not Lexical(BM25()).trained
     assert (whole.str.len() > target.documents["text"].str.len()).mean() > 0.9
@@ -154,14 +152,6 @@ def test_a_retriever_is_trained_on_one_after_the_other(generator, target, own_bu
     (given,) = first.settings["stages"][0]["data"]
     assert (given["learns from"], given["decoding"]) == ("small", "nucleus")
     assert "queries" not in str(Labels().settings) and str(first.stages[0]) == "generated out of target, in-batch"
-
-
-@given(st.lists(st.tuples(st.sampled_from(DOCUMENTS.index.tolist()), st.sampled_from("abc")), max_size=12))
-def test_expansion_adds_each_query_once_in_order(rows):
-    found = expand(DOCUMENTS["text"], pd.DataFrame(rows, columns=["passage_id", "query"]))
-    for name, text in DOCUMENTS["text"].items():
-        mine = [query for passage, query in rows if passage == name]
-        assert found[name] == " ".join([text, *mine])
 
 
 def test_a_share_of_the_passages_can_be_test():

@@ -70,9 +70,6 @@ def test_what_cannot_be_trained_is_named(start):
             train_generator(start, pairs.assign(split=other), SHORT, seed=0)
     with pytest.raises(DataError, match="no passage"):
         generate(start, PASSAGES[:0], Greedy(), seed=0)
-    begun = System(SHAPE, DECLARED.articles)
-    with pytest.raises(SettingError, match="embeddings"):
-        replace(DECLARED, architecture=replace(SMALL, checkpoint="bart"), embeddings=begun)
     with pytest.raises(DataError, match="learns_from"):
         DECLARED.fit()
 

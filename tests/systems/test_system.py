@@ -336,8 +336,6 @@ def test_a_fused_list_adds_what_both_say(collection, own_build):
     scores, rows = both.searcher(target, 0)(collection.queries.loc[[name]], 3)
     assert collection.documents.index[rows[0]].tolist() == found.index[:3].tolist()
     np.testing.assert_allclose(scores[0], found[:3], atol=1e-5)
-    with pytest.raises(SettingError, match="weights"):
-        Fused((WARM, bm25), (1.0,))
 
 
 def test_costs_are_those_of_all_stages(collection, own_build):

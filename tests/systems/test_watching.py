@@ -35,7 +35,7 @@ def same(left, right):
 def test_all_negatives_can_train_the_query_encoder_alone_and_be_watched(name, collection):
     loss = "ranknet" if name != "in-batch" else "softmax"
     stage = Stage(data=Labels(), negatives=name, loss=loss, **SHORT)
-    start, found = fit(START, collection, 0), fit(START + stage, collection, 0, LOOK)
+    start, found = fit(START, collection, 0), fit(START + replace(stage, watching=LOOK), collection, 0)
     assert found.architecture.towers == "two" and found.history.frame()["step"].tolist() == [0, 3, 6]
     for name, weight in start.model.document_encoder.named_parameters():
         assert torch.equal(found.model.document_encoder.get_parameter(name), weight)
@@ -46,7 +46,7 @@ def test_all_negatives_can_train_the_query_encoder_alone_and_be_watched(name, co
 
 
 def test_queries_are_followed_from_the_start_to_the_end(collection):
-    start, found = fit(START, collection, 0), fit(START + LTRE, collection, 0, LOOK)
+    start, found = fit(START, collection, 0), fit(START + replace(LTRE, watching=LOOK), collection, 0)
     steps, encodings = followed(found)
     assert steps.tolist() == [0, 3, 6]
     table = start.reads(collection).query_rows(LOOK.followed)
@@ -59,22 +59,22 @@ def test_queries_are_followed_from_the_start_to_the_end(collection):
 
 
 def test_a_system_stands_still_at_a_rate_whose_steps_are_lost_in_rounding(collection):
-    slow = replace(ANN, negatives="random", options={}, steps=10, learning_rate=1e-12)
-    still = fit(START + slow, collection, 3, LOOK)
+    slow = replace(ANN, negatives="random", options={}, steps=10, learning_rate=1e-12, watching=LOOK)
+    still = fit(START + slow, collection, 3)
     for name, weight in fit(START, collection, 3).model.query_encoder.named_parameters():
         assert torch.equal(still.model.query_encoder.get_parameter(name), weight)
     found = still.history.watched
     assert [row["step"] for row in found] == [0, 2, 4, 6, 8] and len({row["RR@10"] for row in found}) > 1
     assert all(row["overlap stale"] == 1 for row in found)
     # What its sampler draws is not looked at.
-    assert found == fit(START + replace(slow, negatives="bm25"), collection, 3, LOOK).history.watched
+    assert found == fit(START + replace(slow, negatives="bm25"), collection, 3).history.watched
 
 
 @pytest.mark.parametrize("stage", [LTRE, ANN], ids=["retrieved", "ann"])
 def test_a_killed_training_resumes_to_the_same_end(stage, collection, own_build, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0)
-    system = START + replace(stage, steps=10, evaluations=4)
-    whole = fit(system, collection, 0, LOOK)
+    system = START + replace(stage, steps=10, evaluations=4, watching=LOOK)
+    whole = fit(system, collection, 0)
     monkeypatch.setenv("RETLIB_BUILD", str(tmp_path / "other"))
     fit(START, collection, 0)
     looks, real = iter(range(100)), Dynamics.__call__
@@ -86,9 +86,9 @@ def test_a_killed_training_resumes_to_the_same_end(stage, collection, own_build,
 
     monkeypatch.setattr(Dynamics, "__call__", killing)
     with pytest.raises(KeyboardInterrupt):
-        fit(system, collection, 0, LOOK)
+        fit(system, collection, 0)
     monkeypatch.setattr(Dynamics, "__call__", real)
-    resumed = fit(system, collection, 0, LOOK)
+    resumed = fit(system, collection, 0)
     assert same(resumed, whole) and resumed.history.watched == whole.history.watched
     monkeypatch.setenv("RETLIB_BUILD", str(own_build))
     expected = followed(whole)
@@ -106,4 +106,4 @@ def test_the_parts_of_a_training_are_its_whole(collection):
 
 def test_a_training_of_both_encoders_cannot_be_watched(collection):
     with pytest.raises(SettingError, match="can be watched"):
-        fit(START + replace(ANN, trains="both"), collection, 0, LOOK)
+        fit(START + replace(ANN, trains="both", watching=LOOK), collection, 0)
