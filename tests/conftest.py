@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 # Before any numerical library starts its threads, matplotlib looks for a screen, or a model is looked for elsewhere.
@@ -73,7 +74,7 @@ def make_toy(name: str = "toy", things: slice = slice(None)) -> Collection:
     sides = closure(pairs.assign(label=1))
     place = sides.reindex(texts.index).map(lambda name: hash_position(f"3:{name}"))
     split = pd.Series(np.select([place < 0.25, place < 0.5], ["test", "dev"], "train"), texts.index, name="split")
-    return retrieval_task(name, texts, pairs, split, provenance={"toy.txt": "written for the tests"})
+    return replace(retrieval_task(name, texts, pairs, split), provenance={"toy.txt": "written for the tests"})
 
 
 @pytest.fixture(scope="session")
@@ -161,7 +162,7 @@ def write(tmp_path, monkeypatch):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         raw = tar(content) if isinstance(content, dict) else content.encode() if isinstance(content, str) else content
-        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+        path.write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
         return path
 
     yield put

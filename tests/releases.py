@@ -12,7 +12,7 @@ import pytest
 
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.data.datasets import catalogue, wikipedia
+from retlib.data.datasets import catalogue, released
 
 
 @pytest.fixture
@@ -254,6 +254,6 @@ Literature
 LINKS = "# The list of all links.\n\nSweden\tNorway\nSweden\t%C3%85land\nNorway\tSweden\n"
 ALAND = f"   #copyright\n\nÅland\n\n{LICENCE}"
 RELEASES["wikispeedia"] = {
-    wikipedia.TEXTS: {"plain/Sweden.txt": SWEDEN, "plain/%C3%85land.txt": ALAND},
-    wikipedia.GRAPH: {"graph/articles.tsv": "Sweden\n", "graph/links.tsv": LINKS},
+    released.TEXTS: {"plain/Sweden.txt": SWEDEN, "plain/%C3%85land.txt": ALAND},
+    released.GRAPH: {"graph/articles.tsv": "Sweden\n", "graph/links.tsv": LINKS},
 }

@@ -1,7 +1,5 @@
 """Articles, to pre-train on and to write queries for: as a `Corpus` of token ids, or as passages (Parts II and III)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from array import array
@@ -14,15 +12,15 @@ from typing import Self
 
 import numpy as np
 import pandas as pd
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
 from retlib.core import cache, runtime
-from retlib.core.errors import DataError, require, require_positive
+from retlib.core.errors import DataError, require
 from retlib.data import datasets, passages
 from retlib.data.collection import Article
 from retlib.data.text import TokenTable, WordPiece, offsets_of, quick_sentences
 
-VERSION, PASSAGES = 2, 1  # of what is made here
+VERSION, PASSAGES = 3, 1  # of what is made here
 Split = Callable[[str], list[str]]
 TABLES = ("sentences", "titles")
 
@@ -96,30 +94,25 @@ class Corpus:
 
     def _arrays(self) -> dict[str, np.ndarray]:
         arrays = {name: part for name, part in vars(self).items() if isinstance(part, np.ndarray)}
+        arrays["names"] = np.frombuffer(json.dumps(self.names).encode(), np.uint8)
         tables = {name: vars(getattr(self, name)) for name in TABLES}
         return arrays | {f"{name}-{part}": ids for name, table in tables.items() for part, ids in table.items()}
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the whole content."""
-        digest = hashlib.sha256("\x1f".join(self.names).encode("utf-8", "surrogatepass"))
-        for name, values in self._arrays().items():
-            digest.update(f"\x1d{name} {values.dtype.str} {len(values)}\x1e".encode())
-            digest.update(np.ascontiguousarray(values))
-        return digest.hexdigest()
+        return hashlib.sha256(save(self._arrays())).hexdigest()
 
-    def save(self, folder: Path) -> None:
-        """Write the arrays, and the names as JSON."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(self._arrays(), folder / "corpus.safetensors")
-        (folder / "names.json").write_text(json.dumps(self.names), encoding="utf-8")
+    def save(self, path: Path) -> None:
+        """Write all of it to a file."""
+        save_file(self._arrays(), path)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, path: Path) -> Self:
         """Return what `save` wrote."""
-        arrays = load_file(folder / "corpus.safetensors")
+        arrays = load_file(path)
         tables = {n: TokenTable(arrays.pop(f"{n}-ids"), arrays.pop(f"{n}-offsets")) for n in TABLES}
-        return cls(json.loads((folder / "names.json").read_text(encoding="utf-8")), **arrays, **tables)
+        return cls(json.loads(arrays.pop("names").tobytes()), **arrays, **tables)
 
 
 @dataclass(frozen=True)
@@ -128,10 +121,6 @@ class Articles:
 
     name: str
     vocabulary: int
-
-    def __post_init__(self) -> None:
-        datasets.ARTICLES.get(self.name, "articles")
-        require_positive(self, "vocabulary")
 
     tokenizer = property(lambda self: _read(self)[0], doc="The vocabulary, a `WordPiece`.")
     corpus = property(lambda self: _read(self)[1], doc="The articles as token rows, a `Corpus`.")
@@ -144,11 +133,11 @@ def _read(articles: Articles) -> tuple[WordPiece, Corpus]:
         wordpiece = WordPiece.train(runtime.progress(paragraphs, desc=articles.name), articles.vocabulary)
         wordpiece.save(folder / "vocab.txt")
         pages = runtime.progress(datasets.articles(articles.name), desc=articles.name)
-        Corpus.build(pages, wordpiece.encode, quick_sentences).save(folder)
+        Corpus.build(pages, wordpiece.encode, quick_sentences).save(folder / "corpus.safetensors")
 
     settings = {"tokens": articles.vocabulary, **datasets.provenance(articles.name)}
     folder = cache.artefact("corpus", VERSION, settings, make)
-    return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder)
+    return WordPiece.load(folder / "vocab.txt"), Corpus.load(folder / "corpus.safetensors")
 
 
 @dataclass(frozen=True)
@@ -159,23 +148,15 @@ class OutOfTarget:
     targets: tuple[str, ...]
     most: int
 
-    def __post_init__(self) -> None:
-        datasets.ARTICLES.get(self.articles, "articles")
-        require_positive(self, "most")
-
     @property
     def documents(self) -> pd.DataFrame:
         """Index `passage_id`; `text`, `title` and `article`."""
-        return passages.sample(_out_of_target(self.articles, self.targets), self.most)
+        collections = [datasets.load(target) for target in self.targets]
+        settings = datasets.provenance(self.articles) | {"targets": [each.fingerprint for each in collections]}
 
+        def make(folder: Path) -> None:
+            pages = runtime.progress(datasets.articles(self.articles), desc=self.articles)
+            passages.unseen(passages.passages(pages), *collections).to_parquet(folder / "passages.parquet")
 
-@lru_cache(maxsize=4)
-def _out_of_target(name: str, targets: tuple[str, ...]) -> pd.DataFrame:
-    collections = [datasets.load(target) for target in targets]
-    settings = {**datasets.provenance(name), "targets": [collection.fingerprint for collection in collections]}
-
-    def make(folder: Path) -> None:
-        whole = passages.passages(runtime.progress(datasets.articles(name), desc=name))
-        passages.unseen(whole, *collections).to_parquet(folder / "passages.parquet")
-
-    return pd.read_parquet(cache.artefact("passages", PASSAGES, settings, make) / "passages.parquet")
+        folder = cache.artefact("passages", PASSAGES, settings, make)
+        return passages.sample(pd.read_parquet(folder / "passages.parquet"), self.most)

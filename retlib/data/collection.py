@@ -1,11 +1,10 @@
 """A test collection, which every loader returns: documents, queries, judgments, labelled pairs (all chapters)."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -39,6 +38,13 @@ class Article:
     def __post_init__(self) -> None:
         is_possible = min(1, len(self.passages)) <= self.opening <= len(self.passages)
         require(is_possible, f"article {self.name!r} has an impossible opening, {self.opening}", DataError)
+
+    @classmethod
+    def of(cls, name: str, title: str, sections: Iterable[list[str]], links: Iterable[str] = ()) -> Self:
+        """Return an article of the paragraphs of its sections; its opening is the first section that has any."""
+        full = [section for section in sections if section]
+        passages = tuple(passage for section in full for passage in section)
+        return cls(name, title, passages, len(full[0]) if full else 0, tuple(links))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +161,7 @@ class Collection:
         self._check(self.pairs is not None, "it has no labelled pairs; see `pairs` and `retrieval_task`")
         return self.pairs[(self.pairs["split"] == split) & (label is None or self.pairs["label"] == label)]
 
-    def part(self, documents: pd.Series | slice = ALL, queries: pd.Series | slice = ALL) -> Collection:
+    def part(self, documents: pd.Series | slice = ALL, queries: pd.Series | slice = ALL) -> Self:
         """Return the same task with the documents and queries that are chosen (bool), and what names no others."""
         candidates, queries, qrels, pairs = self.documents[documents], self.queries[queries], self.qrels, self.pairs
         qrels = qrels[qrels["query_id"].isin(queries.index) & qrels["doc_id"].isin(candidates.index)]
@@ -163,7 +169,7 @@ class Collection:
             pairs = pairs[pairs[["left", "right"]].isin(candidates.index).all(axis=1)]
         return replace(self, documents=candidates, queries=queries, qrels=qrels, pairs=pairs)
 
-    def candidates(self, split: str) -> Collection:
+    def candidates(self, split: str) -> Self:
         """Return the same task with the documents of one split as candidates, and its queries alone."""
         part = self.part(self.documents["split"] == split, self.queries["split"] == split)
         return replace(part, name=f"{self.name}-{split}")

@@ -1,10 +1,8 @@
 """Positive pairs, and the order in which training sees them, in all chapters that train."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -12,17 +10,6 @@ from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable
 
 RELEVANT = 0  # the purpose of random numbers that choose a relevant document; see `retlib.training.negatives`
-
-
-class PairSource(Protocol):
-    """Where positive pairs come from: `Pairs`, `LabelledQueries`, `retlib.training.pretraining.PretrainingPairs`.
-
-    Its length is the number of different pairs, at most; a draw depends on its arguments alone: training can resume.
-    """
-
-    def draw(self, step: int, batch_size: int, seed: int) -> Pairs: ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +28,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def take(self, rows: np.ndarray) -> Pairs:
+    def take(self, rows: np.ndarray) -> Self:
         """Return the given pairs, in the given order."""
         return Pairs(**{name: None if part is None else take(part, rows) for name, part in vars(self).items()})
 
-    def draw(self, step: int, batch_size: int, seed: int) -> Pairs:
+    def draw(self, step: int, batch_size: int, seed: int) -> Self:
         """Return the pairs of a training step: shuffled epochs, see `rows_of_step`."""
         return self.take(rows_of_step(len(self), batch_size, seed, step))
 
@@ -128,6 +115,17 @@ class LabelledQueries:
         """Return a relevant document of each query, drawn uniformly: rows, shape (B,)."""
         drawn = rng.random(len(queries)) * self.relevant.lengths[queries]
         return self.relevant.ids[self.relevant.offsets[queries] + drawn.astype(np.int64)].astype(np.int64)
+
+
+class PairSource(Protocol):
+    """Where positive pairs come from: `Pairs`, `LabelledQueries`, `retlib.training.pretraining.PretrainingPairs`.
+
+    Its length is the number of different pairs, at most; a draw depends on its arguments alone: training can resume.
+    """
+
+    def draw(self, step: int, batch_size: int, seed: int) -> Pairs: ...
+
+    def __len__(self) -> int: ...
 
 
 def take(values: TokenTable | np.ndarray, rows: np.ndarray) -> TokenTable | np.ndarray:

@@ -61,10 +61,7 @@ def unseen(passages: pd.DataFrame, *targets: Collection) -> pd.DataFrame:
 
 
 def overlap(texts: Iterable[str], passages: Iterable[str], n: int = 8) -> pd.Series:
-    """Return, of each passage, the share of its runs of `n` words that stand in a text; NaN where it has fewer words.
-
-    Texts are streamed; runs are compared by 64-bit hashes.
-    """
+    """Return the share of the runs of `n` words of each passage that stand in a text; NaN where it has fewer words."""
     runs = [_runs(passage, n) for passage in passages]
     every = set(chain.from_iterable(runs))
     copies = {run for text in texts for run in _runs(text, n) if run in every}
@@ -107,6 +104,4 @@ def of_passages(generated: pd.DataFrame) -> pd.DataFrame:
     """Return the queries of `sentences` as those of their passages: the likeliest first, none twice for a passage."""
     names, order = generated["passage_id"].str.rpartition("|")[0], ["passage_id", "log_likelihood", "query"]
     queries = generated.assign(passage_id=names).sort_values(order, ascending=[True, False, True], kind="stable")
-    queries = queries.drop_duplicates(["passage_id", "query"], ignore_index=True)
-    queries.attrs.update(generated.attrs)
-    return queries
+    return queries.drop_duplicates(["passage_id", "query"], ignore_index=True)

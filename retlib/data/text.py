@@ -1,18 +1,17 @@
 """From text to token ids, in all chapters: words, sentences, token tables, vocabularies."""
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
+import tokenizers
 
 from retlib.core.errors import DataError, require
 
@@ -24,7 +23,6 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-@cache
 def stop_words() -> frozenset[str]:
     """Return words that say little of what a text is about: Lucene's list for English, of 33."""
     from bm25s.stopwords import STOPWORDS_EN
@@ -62,6 +60,17 @@ def quick_sentences(text: str) -> list[str]:
     return [*sentences, text[start:]]
 
 
+def is_running_text(paragraph: str) -> bool:
+    """Return whether a paragraph is no heading, caption or list item: eight words or more, ended as a sentence."""
+    return paragraph.count(" ") >= 7 and paragraph.rstrip("\"'”’)").endswith((".", "!", "?"))
+
+
+def running_text(paragraphs: Iterable[str]) -> Iterator[str]:
+    """Yield the sentences of at least four words in the paragraphs that are running text."""
+    for paragraph in filter(is_running_text, paragraphs):
+        yield from (sentence for sentence in quick_sentences(paragraph) if sentence.count(" ") >= 3)
+
+
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Return where each of several runs begins, and where the last one ends; one number more than there are runs."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -69,10 +78,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class TokenTable:
-    """A ragged table of token ids, tokenized once and reused: row i is ``ids[offsets[i]:offsets[i + 1]]``.
-
-    `ids` are int32; `offsets`, one more than rows, int64.
-    """
+    """A ragged table of token ids (int32), tokenized once and reused: row i is ``ids[offsets[i]:offsets[i + 1]]``."""
 
     ids: np.ndarray
     offsets: np.ndarray
@@ -86,24 +92,24 @@ class TokenTable:
         """Return the token ids of row `i`."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
-    def take(self, rows: np.ndarray, stop: np.ndarray | None = None) -> TokenTable:
+    def take(self, rows: np.ndarray, stop: np.ndarray | None = None) -> Self:
         """Return the table of the given rows, in the given order; with `stop`, of all rows from each to before that."""
         rows = np.asarray(rows, dtype=np.int64)
         starts = self.offsets[rows]
         return self._runs(starts, self.offsets[rows + 1 if stop is None else stop] - starts)
 
-    def _runs(self, starts: np.ndarray, lengths: np.ndarray) -> TokenTable:
+    def _runs(self, starts: np.ndarray, lengths: np.ndarray) -> Self:
         offsets = offsets_of(lengths)
         return TokenTable(self.ids[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)], offsets)
 
-    def where(self, mask: np.ndarray) -> TokenTable:
+    def where(self, mask: np.ndarray) -> Self:
         """Return the table of the tokens in a mask, bool, shape (tokens,), and of the first of every row."""
         mask = mask.copy()
         mask[self.offsets[:-1][self.lengths > 0]] = True
         return TokenTable(self.ids[mask], offsets_of(mask)[self.offsets])
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Sequence[int]]) -> TokenTable:
+    def from_rows(cls, rows: Iterable[Sequence[int]]) -> Self:
         """Return a table of rows of token ids, read once."""
         ids, lengths = array("i"), array("q")
         for row in rows:
@@ -122,8 +128,7 @@ def concatenate(parts: Sequence[TokenTable | int], limit: int | None) -> TokenTa
     by_row = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
     joined = TokenTable(ids, offsets_of(lengths)).take(by_row)
     bounds = joined.offsets[:: len(parts)]
-    lengths = np.diff(bounds) if limit is None else np.minimum(np.diff(bounds), limit)
-    return joined._runs(bounds[:-1], lengths)
+    return joined._runs(bounds[:-1], np.clip(np.diff(bounds), 0, limit))
 
 
 # --- tokenizers ------------------------------------------------------------------------------------
@@ -205,8 +210,6 @@ class WordPiece(Tokenizer):
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 8000) -> Self:
         """Return at most `size` tokens learned from texts; the same texts give the same tokens."""
-        from tokenizers import trainers
-
         texts = list(texts)
         tokenizer = bert_tokenizer({token: i for i, token in enumerate(cls.SPECIAL)})
         counts = Counter(chain.from_iterable(map(tokenizer.normalizer.normalize_str, texts)))
@@ -216,7 +219,7 @@ class WordPiece(Tokenizer):
         given = [*cls.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
         require(size >= len(given), f"size = {size}: at least {len(given)} are needed, for letters and special tokens")
         options = {"special_tokens": given, "limit_alphabet": len(letters), "show_progress": False}
-        tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=size, **options))
+        tokenizer.train_from_iterator(texts, tokenizers.trainers.WordPieceTrainer(vocab_size=size, **options))
         ids = tokenizer.get_vocab()
         return cls(tuple(sorted(ids, key=ids.get)))
 
@@ -232,12 +235,10 @@ class WordPiece(Tokenizer):
         return self._tokenizer.decode([int(i) for i in ids])
 
 
-def bert_tokenizer(ids: dict[str, int]):
+def bert_tokenizer(ids: dict[str, int]) -> tokenizers.Tokenizer:
     """Return BERT's uncased tokenizer over a vocabulary."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=100))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
     return tokenizer

@@ -1,12 +1,10 @@
 """A collection as retrievers read it: token rows of its queries and documents, and which document is relevant."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -52,7 +50,7 @@ class TokenizedCollection:
 
     @classmethod
     @lru_cache(maxsize=12)  # a study asks for the same one for every system and seed
-    def of(cls, *fields: Any) -> TokenizedCollection:
+    def of(cls, *fields: Any) -> Self:
         """Return that of these fields; the last few are kept."""
         return cls(*fields)
 
@@ -105,10 +103,7 @@ class TokenizedCollection:
         return queries[counts > 0], TokenTable(rows, offsets_of(counts[counts > 0]))
 
     def labelled(self, split: str, documents: np.ndarray | None = None) -> LabelledQueries:
-        """Return the queries of `relevant`, with their documents as texts, or as the given encodings.
-
-        Raises `DataError` if the split has no query with a relevant document.
-        """
+        """Return the queries of `relevant`, `DataError` if none, with their documents as texts or given encodings."""
         (ids, relevant), whole = self.relevant(split), self.collection
         require(len(ids) > 0, f"collection {whole.name!r} has no {split} queries with a relevant document", DataError)
         documents = self.documents if documents is None else documents

@@ -11,7 +11,7 @@ from releases import PROSE, SWEDEN
 from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.collection import Article
-from retlib.data.datasets import wikipedia
+from retlib.data.datasets import released
 from retlib.data.text import quick_sentences
 
 
@@ -26,10 +26,10 @@ def test_the_provenance_of_sources_differs(release):
     assert {*part} < {*everything} and "numpy" in part and part["numpy"] == everything["numpy"]
     release("wikispeedia")
     before = datasets.provenance("wikispeedia")
-    assert before[wikipedia.TEXTS].endswith("(unknown)") and before[wikipedia.GRAPH].endswith("(unknown)")
-    release("wikispeedia", {wikipedia.TEXTS: {"x": "another text"}})
+    assert before[released.TEXTS].endswith("(unknown)") and before[released.GRAPH].endswith("(unknown)")
+    release("wikispeedia", {released.TEXTS: {"x": "another text"}})
     after = datasets.provenance("wikispeedia")
-    assert [file for file in before if before[file] != after[file]] == [wikipedia.TEXTS]
+    assert [file for file in before if before[file] != after[file]] == [released.TEXTS]
     with pytest.raises(SettingError, match="wikispedia"):
         datasets.provenance("wikispedia")
 
@@ -49,17 +49,17 @@ def test_wikispeedia_keeps_running_text_alone(release):
     assert "It is bordered by Norway in the west, Finland in the northeast." in datasets.text("wikispeedia")
     # The opening is the first section that has text.
     head, _, tail = SWEDEN.partition("   The Kingdom")
-    release("wikispeedia", {wikipedia.TEXTS: {"plain/Sweden.txt": head + tail[tail.index("History") :]}})
+    release("wikispeedia", {released.TEXTS: {"plain/Sweden.txt": head + tail[tail.index("History") :]}})
     assert next(datasets.articles("wikispeedia")).opening == 1
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=12), min_size=13, max_size=60).map(" ".join))
 def test_what_was_wrapped_is_joined(text):
-    lines = textwrap.wrap(f"{text}.", width=wikipedia.WIDTH - 3)
-    assert wikipedia.paragraphs([f"   {line}" for line in lines]) == [f"{text}."]
+    lines = textwrap.wrap(f"{text}.", width=released.WIDTH - 3)
+    assert released.paragraphs([f"   {line}" for line in lines]) == [f"{text}."]
 
 
-@real(wikipedia.TEXTS, wikipedia.GRAPH)
+@real(released.TEXTS, released.GRAPH)
 def test_real_wikispeedia():
     articles = {article.name: article for article in datasets.articles("wikispeedia")}
     links = [link for article in articles.values() for link in article.links]

@@ -19,7 +19,7 @@ from retlib.data import datasets
 from retlib.data.articles import Articles
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue
-from retlib.data.datasets.beir import no_questions
+from retlib.data.datasets.own import no_questions
 
 CONTENT = b"id\ttext\n1\tone\n" * 5000
 CARD = {"title": "A toy", "source": "https://example.org/toy", "licence": "CC0", "citation": "Nobody 2020"}

@@ -217,12 +217,6 @@ def test_a_smaller_task_does_not_depend_on_the_order_of_rows_or_on_sizes_between
     assert set(found.documents.index) <= set(subsample(task, documents + 1, questions).documents.index)
 
 
-@pytest.mark.parametrize("sizes", [(0, 5), (5, 0)])
-def test_a_task_of_nothing_is_refused(sizes):
-    with pytest.raises(SettingError):
-        subsample(asking({}, ["test"] * 12), *sizes)
-
-
 def test_distractors_are_relevant_to_nothing():
     task = asking({("q0", "d3"): 1, ("q1", "d4"): 2}, ["test", "train"] * 6)
     added = pd.DataFrame({"text": ["a", "b"], "title": "t", "article": "u"}, index=["w#0", "d0"])

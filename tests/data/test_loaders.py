@@ -10,7 +10,7 @@ from releases import FOUNDED, RELEASES, extracted, relevant
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.datasets import catalogue, questions
+from retlib.data.datasets import catalogue, released
 from retlib.data.splits import closure
 
 
@@ -96,7 +96,7 @@ def read(source):
     if source in datasets.COLLECTIONS.names():
         datasets.load(source)
     if source == "trec-dl-2019":
-        questions.trec_run()
+        released.trec_run()
     if source in datasets.ARTICLES.names():
         list(datasets.text(source))
         list(datasets.articles(source))

@@ -15,7 +15,7 @@ from releases import of_json, put, zipped
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
-from retlib.data.datasets.beir import BLANK, NOTHING, REPEATED
+from retlib.data.datasets.own import BLANK, NOTHING, REPEATED
 
 # Hand-run with more: RETLIB_EXAMPLES=5000 pytest tests/data/test_malformed.py
 fuzzed = settings(

@@ -20,7 +20,7 @@ from retlib.core.errors import DataError, RetlibError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.datasets import beir, own
+from retlib.data.datasets import own
 from retlib.data.tokenized import texts
 from retlib.evaluation import measures
 from retlib.retrieval.lexical import BM25
@@ -69,13 +69,13 @@ def test_few_questions_test_and_train_and_no_more_than_is_said(count):
     """Whatever their hashes are: one question is in each split that is said to be made, and one trains."""
     for number in range(40):
         queries = pd.DataFrame({"text": [f"Question {each} of {number}?" for each in range(count)], "split": "train"})
-        split, facts = beir.with_splits(queries)
+        split, facts = own.with_splits(queries)
         sizes = dict(re.findall(r"(\w+) is (\d+) of", facts.get("splits", "")))
         assert {*split["split"]} == {"train", *sizes} and ("test" in sizes or count == 1)
         assert "dev" in sizes or (split["split"] == "train").sum() == 1
         assert all((split["split"] == name).sum() == int(size) for name, size in sizes.items())
         twice = pd.concat([queries, queries.assign(text=queries["text"].str.upper())], ignore_index=True)
-        assert [*beir.with_splits(twice)[0]["split"]] == 2 * [*split["split"]]
+        assert [*own.with_splits(twice)[0]["split"]] == 2 * [*split["split"]]
 
 
 def test_queries_that_are_left_out_are_counted(mine):
@@ -98,7 +98,7 @@ def test_what_is_written_is_read_again(mine, tmp_path):
     """Of three splits all is as it was, judgments by their splits; of documents alone no judgment is written."""
 
     def again(collection, place="again"):
-        beir.write(collection, tmp_path / place)
+        own.write(collection, tmp_path / place)
         return datasets.load(f"beir:{tmp_path / place}")
 
     first = datasets.load(mine())
@@ -269,7 +269,7 @@ def test_such_a_name_is_valid_where_a_name_is_taken(tmp_path, mine, monkeypatch)
         with pytest.raises(SettingError, match=r"folder:<path>"):
             registry.get("no-such-name")
     # What is registered comes before a place.
-    registered = Collection("my:corpus", pd.DataFrame({"text": ["one"]}, index=["d1"]), *beir.no_questions())
+    registered = Collection("my:corpus", pd.DataFrame({"text": ["one"]}, index=["d1"]), *own.no_questions())
     things = datasets.COLLECTIONS._things | {"my:corpus": lambda: registered}
     monkeypatch.setattr(datasets.COLLECTIONS, "_things", things)
     assert datasets.load("my:corpus") is not None

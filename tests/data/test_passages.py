@@ -4,7 +4,7 @@ from realdata import real
 from releases import ABSTRACTS, DEE, KING, RELEASES, TABLE, relevant
 
 from retlib.data import datasets
-from retlib.data.datasets import questions
+from retlib.data.datasets import catalogue, released
 from retlib.data.splits import hash_position
 from retlib.evaluation.measures import evaluate
 from retlib.retrieval.runs import RUN_COLUMNS
@@ -86,16 +86,17 @@ def test_the_pool_keeps_what_it_holds_and_the_public_run_all(release):
     # Passage 99 is judged, and is not in the pool; nobody judged for the last query.
     assert collection.queries["split"].to_dict() == {"7": "test", "8": "test"}
     assert collection.documents["title"].tolist() == ["", ""]
-    assert questions.trec_judgments()["doc_id"].tolist() == ["1", "2", "99", "2"]
-    run = questions.trec_run()
+    run = released.trec_run()
     assert run.columns.tolist() == RUN_COLUMNS
     assert run.to_numpy().tolist() == [["8", "99", 3.5], ["8", "2", 3.5], ["7", "1", -0.2]]
-    assert questions.RUN in collection.provenance
+    assert released.RUN in collection.provenance
 
 
 @real(*RELEASES["trec-dl-2019"])
 def test_the_public_run_of_bm25_has_its_published_quality():
-    run, judgments, collection = questions.trec_run(), questions.trec_judgments(), datasets.load("trec-dl-2019")
+    run, collection = released.trec_run(), datasets.load("trec-dl-2019")
+    judgments = catalogue.read_table("trec-dl-2019/qrels.txt", " ", ["query_id", "Q0", "doc_id", "relevance"])
+    judgments = judgments.astype({"relevance": int})
     assert (run.groupby("query_id").size() == 100).all() and {*run["doc_id"]} <= {*collection.documents.index}
     values = evaluate(run, judgments, ["nDCG@10"])["value"]
     assert len(values) == 43 and len(judgments) == 9_260 and round(values.mean(), 4) == 0.5058

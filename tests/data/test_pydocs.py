@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from retlib.core.errors import DataError
 from retlib.data import datasets
 from retlib.data.datasets import pydocs
-from retlib.data.datasets.pydocs import build, key
+from retlib.data.datasets.pydocs import key
 from retlib.data.passages import MOST_WORDS
 
 MODULE = """Tools for the tests of a library.
@@ -85,7 +85,7 @@ def fake(tmp_path, monkeypatch):
         (tmp_path / "fakedocs").mkdir(exist_ok=True)
         (tmp_path / "fakedocs" / path).write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield build.build(PACKAGES)
+    yield pydocs.build(PACKAGES)
     for name in [name for name in sys.modules if name.partition(".")[0] == "fakedocs"]:
         del sys.modules[name]
 
@@ -151,8 +151,8 @@ def test_what_is_said_of_other_pages_is_in_no_text(fake):
     ],
 )
 def test_sections_of_a_docstring(section, rest, names):
-    assert build.read("a.b", f"Do.\n\n{section}", {}) == ("Do.", ["Do."], rest, names)
-    assert build.read("a.b", section, {})[0] == ""
+    assert pydocs.read("a.b", f"Do.\n\n{section}", {}) == ("Do.", ["Do."], rest, names)
+    assert pydocs.read("a.b", section, {})[0] == ""
 
 
 def test_code_formulas_tables_and_marks_are_left_out():
@@ -161,7 +161,7 @@ def test_code_formulas_tables_and_marks_are_left_out():
         *(".. note:: This `~a.b` **counts** [1]_, :class:`C <d.C>` too.", "", "===  ===", "a    b", "===  ===", ""),
         *(">>> f()", "1", "", "2**3 and *args"),
     ]
-    assert build.paragraphs(lines) == ["For instance:", "This a.b counts, C too.", "2**3 and *args"]
+    assert pydocs.paragraphs(lines) == ["For instance:", "This a.b counts, C too.", "2**3 and *args"]
 
 
 WORDS = st.lists(st.sampled_from(["sum", "of", "values", "axis", "matrix"]), min_size=1, max_size=60).map(" ".join)
@@ -170,9 +170,9 @@ WORDS = st.lists(st.sampled_from(["sum", "of", "values", "axis", "matrix"]), min
 @given(st.lists(WORDS.map(lambda words: f"{words.capitalize()}."), max_size=4), WORDS, WORDS)
 def test_every_paragraph_is_kept_and_nothing_that_is_said_of_others(written, name, said):
     doc = "\n\n".join([*written, f"See Also\n--------\n{name.split()[0]} : Zebras, {said}."])
-    summary, opening, rest, names = build.read("a.b", doc, {})
+    summary, opening, rest, names = pydocs.read("a.b", doc, {})
     assert opening == written and rest == [] and [name for name, _ in names] == name.split()[:1]
-    assert summary.count(" ") < build.MAX_SHORT_WORDS and (not written or written[0].startswith(summary))
+    assert summary.count(" ") < pydocs.MAX_SHORT_WORDS and (not written or written[0].startswith(summary))
     assert "Zebras" not in " ".join(opening)
 
 
@@ -203,7 +203,7 @@ def test_summaries_are_taken_out_of_their_own_passages_alone():
     assert set(summaries["split"]) == {"train"} and not set(summaries["cluster"]) & set(before.queries["cluster"])
     changed = after.documents["text"][after.documents["text"] != before.documents["text"]]
     assert len(changed) > 50 and set(changed.index) == set(summaries["cluster"] + "#0")
-    assert (changed.str.split().str.len() >= build.MIN_WORDS).all() and not changed.duplicated().any()
+    assert (changed.str.split().str.len() >= pydocs.MIN_WORDS).all() and not changed.duplicated().any()
     texts = whole(after.documents)
     assert not any(key(text) in texts[page] for text, page in zip(summaries["text"], summaries["cluster"], strict=True))
 
@@ -243,7 +243,7 @@ def test_tables_are_built_once_for_the_installed_versions(empty_cache, monkeypat
     monkeypatch.setattr(pydocs.subprocess, "run", lambda *_, **__: pytest.fail("built twice"))
     pydocs.tables.cache_clear()
     pydocs.tables("pydocs-smoke")
-    monkeypatch.setattr(pydocs.metadata, "version", lambda package: "0.1")
+    monkeypatch.setattr(pydocs.importlib.metadata, "version", lambda package: "0.1")
     pydocs.tables.cache_clear()
     with pytest.raises(pytest.fail.Exception):
         pydocs.tables("pydocs-smoke")

@@ -9,7 +9,7 @@ from releases import DEE, paragraph, relevant, squad
 from retlib.core.errors import SettingError
 from retlib.data import datasets
 from retlib.data.collection import SPLITS, Collection
-from retlib.data.datasets import questions
+from retlib.data.datasets import released
 from retlib.data.splits import low_resource
 
 
@@ -35,7 +35,7 @@ def check(collection):
 
 @given(st.text(st.sampled_from("aB1 .!?\n\"')(U.S"), max_size=80))
 def test_sentence_spans_hold_everything_but_white_space(text):
-    spans = list(questions.sentence_spans(text))
+    spans = list(released.sentence_spans(text))
     bounds = [0, *(place for span in spans for place in span), len(text)]
     assert bounds == sorted(bounds)
     gaps = [text[bounds[i] : bounds[i + 1]] for i in range(0, len(bounds), 2)]
@@ -71,7 +71,7 @@ def test_a_part_is_whole_articles_with_the_ids_and_positions_of_the_whole(releas
     whole = datasets.load("squad")
     for size, left in ((38, 40), (1000, 240)):
         datasets._load.cache_clear()
-        monkeypatch.setattr(questions, "SMALL", size)
+        monkeypatch.setattr(released, "SMALL", size)
         small = datasets.load("squad-small")
         check(small)
         assert len(small.documents) == left and (small.documents.groupby("article").size() == 4).all()
@@ -123,9 +123,7 @@ def test_shares_are_nested_and_tested_on_the_same_queries(share, more, test):
     assert [len(others.split(split)) for split in SPLITS] == [90, 10, 900] and others.name == "even-0.1"
 
 
-@pytest.mark.parametrize(
-    ("share", "test"), [(0.0, None), (1.0, None), (0.9, 0.2), (0.5, 0.0), (0.5, -1.0), (0.06, None)]
-)
+@pytest.mark.parametrize(("share", "test"), [(0.0, None), (1.0, None), (0.5, 0.0), (0.06, None)])
 def test_impossible_shares(share, test):
     """The last of them leaves a split of ten queries empty."""
     with pytest.raises(SettingError, match=f"share = {share}"):

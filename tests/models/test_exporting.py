@@ -19,7 +19,7 @@ from words import UNITS, WORDS
 
 from retlib.core.errors import DataError, SettingError
 from retlib.data.collection import Collection
-from retlib.data.datasets.beir import no_questions
+from retlib.data.datasets.own import no_questions
 from retlib.data.text import Vocabulary, WordPiece
 from retlib.models import checkpoints
 from retlib.models.exporting import export

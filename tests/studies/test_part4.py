@@ -15,7 +15,7 @@ from words import SMALL, UNITS, make_collection
 from retlib.core import runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
-from retlib.data.datasets import questions
+from retlib.data.datasets import released
 from retlib.data.splits import answered_within, hash_position, subsample
 from retlib.models import checkpoints
 from retlib.studies import part4
@@ -146,11 +146,11 @@ def test_a_union_trains_and_each_part_is_tested_by_itself(monkeypatch):
 
 def test_a_run_of_others_is_recorded_where_it_lies_beside_a_collection(monkeypatch):
     plain, made = make_collection("plain"), desk()
-    beside = replace(plain, name="beside", provenance={questions.RUN: "0 (release)"})
+    beside = replace(plain, name="beside", provenance={released.RUN: "0 (release)"})
     found = beside.relevant("test").drop_duplicates("query_id")[["query_id", "doc_id"]].assign(score=1.0)
     above = found.assign(doc_id="outside the pool", score=2.0)
     run = pd.concat([above, found]).sort_values(["query_id", "score"], ascending=[True, False])
-    monkeypatch.setattr(questions, "trec_run", lambda: run)
+    monkeypatch.setattr(released, "trec_run", lambda: run)
     part4.record_public(made, [Target(plain), Target(beside)])
     rows = made.results.rows
     assert set(rows["collection"]) == {"beside"} and set(rows["system"]) == {part4.PUBLIC}

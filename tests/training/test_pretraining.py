@@ -108,8 +108,8 @@ def test_the_fingerprint_changes_with_content():
 @pytest.mark.parametrize("articles", [ARTICLES, [replace(ARTICLES[1], title="")]])  # the second without links
 def test_a_saved_corpus_is_read_as_it_was(articles, tmp_path):
     corpus, _ = build(articles)
-    corpus.save(tmp_path / "new" / "folder")
-    read = Corpus.load(tmp_path / "new" / "folder")
+    corpus.save(tmp_path / "corpus")
+    read = Corpus.load(tmp_path / "corpus")
     assert read.fingerprint == corpus.fingerprint
     pairs, again = (PretrainingPairs(c, ["ict"], Tokenizer.sep).draw(0, 4, 0) for c in (corpus, read))
     assert pairs.documents.ids.tolist() == again.documents.ids.tolist()

@@ -22,20 +22,15 @@ distractors); else they are those of the articles. A corpus of one's own needs n
 (`retlib.data.datasets.own`).
 """
 
-import inspect
-import pkgutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from hashlib import sha256
-from importlib import import_module
 
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue, own
-from retlib.data.datasets._common import running_text
+from retlib.data.text import running_text
 
 
 def _text(name: str) -> Callable[[], Iterator[str]] | None:
@@ -90,19 +85,12 @@ def _streamed(name: str, read: Callable[[], Iterator]) -> Iterator:
 
 
 def provenance(name: str) -> dict[str, str]:
-    """Return what makes the articles called `name`, for addresses: their files, packages or collection, and reader."""
-    read = ARTICLES.get(name)
-    module = sys.modules[read.__module__] if name in ARTICLES.names() else own
-    if not module.__name__.startswith(f"{__name__}."):
-        return {"source": ARTICLES.source(name)}
-    if module is not own:
-        content = getattr(module, "provenance", catalogue.provenance)(name)
-    elif corpus := own.find(name):
-        content = corpus.provenance
-    else:
-        content = {name: load(name).fingerprint}
-    return {"source": name, "reader": sha256(inspect.getsource(module).encode()).hexdigest(), **content}
+    """Return what makes the articles called `name`, for addresses: their files, packages, collection or source."""
+    if name in ARTICLES.names():
+        files = pydocs.provenance if name in pydocs.SLICES else catalogue.provenance
+        return {"source": ARTICLES.source(name), **files(name)}
+    corpus = own.find(name)
+    return corpus.provenance if corpus else {name: load(name).fingerprint}
 
 
-for _module in pkgutil.iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+from retlib.data.datasets import pydocs, released  # noqa: E402, F401 - they register what they read

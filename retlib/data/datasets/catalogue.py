@@ -3,7 +3,6 @@
 `data/catalogue.yaml` has a card for each. Files are looked for in `$RETLIB_DATA`, then in the cache.
 """
 
-import csv
 import gzip
 import os
 import tarfile
@@ -122,7 +121,7 @@ def locate(name: str) -> Path:
 
 def read_table(name: str, sep: str = ",", columns: list[str] | None = None) -> pd.DataFrame:
     """Return a released table as texts; with `columns` it has no head and no quotes."""
-    form = {"header": None, "quoting": csv.QUOTE_NONE} if columns else {}
+    form = {"header": None, "quoting": 3} if columns else {}  # 3 is none
     frame = pd.read_csv(locate(name), sep=sep, dtype=str, keep_default_na=False, **form)
     return frame.set_axis(columns, axis=1) if columns else frame
 
@@ -184,13 +183,13 @@ def fetch(dataset: str) -> list[str]:
     # The first data folder that can be written: a shared `$RETLIB_DATA` often cannot.
     folder = next((each for each in data_folders() if os.access(each, os.W_OK)), data_folders()[-1])
     for file in card.files:
-        if path := file.find():
+        path = file.find() or folder / file.name
+        if path.is_file():
             wrong = f"neither the official release (sha256 {file.sha256}) nor a known copy. Move it away and {again}."
             is_wrong = (kind := file.kind(path)) == "unknown" and file.sha256
             require(not is_wrong, f"{dataset}: {path} is {wrong}", DataError)
             lines.append(f"{file.name}: already here ({kind}), {path}")
         elif file.url:
-            path = folder / file.name
             try:
                 pooch.retrieve(file.url, file.sha256, path.name, path.parent, progressbar=True)
             except (OSError, ValueError) as error:  # all that requests raises, a full disk; another checksum

@@ -1,12 +1,9 @@
 """Corpora named by where they lie: ``beir:PATH``, ``folder:PATH``, ``csv:PATH``, ``irds:ID`` (chapter 60)."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
 import os
-import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +16,7 @@ from unicodedata import normalize
 from urllib.parse import quote, unquote
 from zipfile import Path as Member
 
+import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
@@ -26,15 +24,13 @@ from retlib.core.cache import checksum, key
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
 from retlib.data.collection import SPLITS, Article, Collection
-from retlib.data.datasets import beir
-from retlib.data.datasets._common import article, text_id
-from retlib.data.datasets.beir import BLANK, QRELS, line_error, nfc_text
 from retlib.data.datasets.catalogue import MOST, catalogue
+from retlib.data.splits import HELD_OUT, SHARE, hash_position, text_id, with_copies
 
+QRELS, HEAD = ["query_id", "doc_id", "relevance"], ["query-id", "corpus-id", "score"]
+BLANK, REPEATED, NOTHING = "blanks left out", "repeated lines", "judgments that name nothing"
 MARKDOWN, HTML = (".md", ".markdown", ".rst"), (".html", ".htm")
-HIDDEN = re.compile(r"\.|__MACOSX$")  # which a desktop packs beside what it was asked for
 PAGES = (".txt", *MARKDOWN, *HTML, ".jsonl")  # what is read of a folder, packed by gzip or not
-COLUMNS = {"id", "title", "text", "question"}  # what is read of a table, the text at least, in capitals or not
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 BLOCKS = [*"title p div li td th tr ul ol table section article blockquote pre dt dd br".split(), *HEADINGS]
 SECTION, PARAGRAPH = "\x1d", "\x1e"  # what stands where one begins, and ends; both are white space in a page
@@ -59,8 +55,42 @@ class Corpus:
     pages: Callable[[Counter[str]], Iterator[Article]] | None = None
 
     def collection(self) -> Collection:
-        """Return the corpus as a collection; one that nobody asked anything has no queries."""
-        return beir.complete_collection(self.name, *self.read(), self.provenance)
+        """Return the corpus as a collection with facts about its texts, its files and what is left out.
+
+        Judgments are by split, test first, or all of train; missing splits are made. A query or text of several splits
+        is left to the first of them. Copies of a relevant text count as relevant where there are facts about files;
+        those of a release stay as they are. What nobody asked anything has no queries.
+        """
+        documents, queries, qrels, counts, files = self.read()
+        qrels = qrels.assign(split=qrels.get("split", "train")).reset_index(drop=True)
+        first = _of_first_split(qrels, qrels["query_id"])
+        answered = queries[["text"]].join(first.drop_duplicates("query_id").set_index("query_id")["split"], how="right")
+        unique = _of_first_split(answered, answered["text"].str.casefold()).rename_axis("query_id")
+        judged = first.loc[first["query_id"].isin(unique.index), QRELS].reset_index(drop=True)
+        every = judged if files is None else with_copies(judged, documents)
+        split_queries, made = with_splits(unique)
+        words = documents["text"].str.count(r"\S+")
+        facts = {
+            "documents": len(documents),
+            "copies of a text": int(documents.duplicated(["text", "title"], keep=False).sum()),
+            "shortest text (words)": int(words.min()),
+            "longest text (words)": int(words.max()),
+            "questions that are documents": 0,
+            "judgments": len(qrels) + counts[NOTHING],
+            "judgments of copies": len(every) - len(judged),
+            **{each: counts[each] for each in (BLANK, REPEATED, NOTHING)},
+            "questions without an answer": len(queries) - len(answered),
+            "queries whose text a more guarded split has": len(answered) - len(unique),
+            "judgments of queries that a more guarded split has": len(qrels) - len(judged),
+            **made,
+            **(files or {}),
+        }
+        documents = documents.rename_axis("doc_id")
+        found = Collection(self.name, documents, split_queries, every, provenance=self.provenance, facts=facts)
+        facts["questions that are documents"] = len(found.own_documents)
+        if move := found.copy_bound():
+            facts["points that unjudged copies can move a mean by"] = round(move, 1)
+        return found
 
     def articles(self) -> Iterator[Article]:
         """Return the articles of the corpus."""
@@ -79,7 +109,7 @@ class Corpus:
 def document_articles(collection: Collection) -> Iterator[Article]:
     """Return the documents of a collection as articles."""
     documents = collection.documents.reindex(columns=["title", "text"], fill_value="").itertuples()
-    return (article(doc_id, title or doc_id, [_paragraphs(text)]) for doc_id, title, text in documents)
+    return (Article.of(doc_id, title or doc_id, [_paragraphs(text)]) for doc_id, title, text in documents)
 
 
 def find(name: str) -> Corpus | None:
@@ -111,7 +141,8 @@ def _files(top: Path | Member) -> dict[str, Path | Member]:
     for above, folder in folders:
         real = folder.resolve() if isinstance(folder, Path) else folder
         every = [] if real in seen else sorted(folder.iterdir(), key=lambda each: each.name)
-        inside = [each for each in every if not HIDDEN.match(each.name)]
+        # Without what is hidden, or packed by a desktop beside what it was asked for.
+        inside = [each for each in every if not re.match(r"\.|__MACOSX$", each.name)]
         folders += [(f"{above}{each.name}/", each) for each in inside if each.is_dir()]
         files |= {f"{above}{each.name}": each for each in inside if each.is_file()}
         seen.add(real)
@@ -158,6 +189,115 @@ def _lines(text: str) -> list[tuple[int, str]]:
     return [(number, line) for number, each in lines if (line := each.strip("\ufeff \t\r\n"))]
 
 
+# --- rows of files, and what is counted of them ----------------------------------------------------
+
+
+def _line_error(place: str, number: int, problem: str) -> DataError:
+    return DataError(f"{place}, line {number}: {problem:.{MOST}}.")
+
+
+def _rows(place: str, lines: Iterable, parse: Callable[..., tuple], columns: list[str], expected: str) -> pd.DataFrame:
+    # The row that `parse` makes of each numbered line; where it fails, `DataError` says that it is not `expected`.
+    rows = {}
+    for number, line in lines:
+        try:
+            rows[number] = parse(line)
+        except Exception as error:  # of many kinds; that of undecoded bytes would show all of them
+            why = str(error) if type(error) is ValueError or isinstance(error, UnicodeError) else repr(error)
+            raise _line_error(place, number, f"not {expected} ({why})") from error
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def _nfc(text: str) -> str:
+    # In NFC, without white space around it; `ValueError` for half a letter, which JSON can spell.
+    return normalize("NFC", text.strip()).encode().decode()
+
+
+def _unique(place: str, rows: pd.DataFrame, keys: list[str], counts: Counter[str]) -> pd.DataFrame:
+    # Rows, by the numbers of their lines, without repeated ones; `DataError` if rows share their keys alone.
+    if rows.empty:
+        raise _line_error(place, 1, "nothing stands there")
+    unique = rows.drop_duplicates()
+    counts[REPEATED] += len(rows) - len(unique)
+    for number, *shared in unique.loc[unique.duplicated(keys), keys].itertuples():
+        raise _line_error(place, number, f"{shared} stands before with another content: keep one of the two")
+    return unique
+
+
+def _texts(
+    place: str, lines: Iterable, decode: Callable, columns: list[str], counts: Counter[str], clean: Callable = _nfc
+) -> pd.DataFrame:
+    # Entries with an id that have a text or a title, their first columns, by the numbers of their lines.
+    def row(line: object) -> tuple[str, ...]:
+        entry = decode(line)
+        name = entry["_id"] if "_id" in entry else entry["id"]
+        if type(name) not in (str, int) or str(name).split() != [str(name)]:
+            raise ValueError(f"the id {name!r} is no number and no text without white space, as a run on disk needs")
+        return str(name).encode().decode(), *(clean(entry.get(column) or "") for column in columns)
+
+    frame = _rows(place, lines, row, ["_id", *columns], f"an entry with `_id` and {' or '.join(columns[:2])}")
+    is_blank = (frame[columns[:2]] == "").all(axis=1)
+    counts[BLANK] += int(is_blank.sum())
+    return _unique(place, frame[~is_blank], ["_id", *columns[2:]], counts)
+
+
+def _judgments(place: str, lines: Iterable, queries: pd.Index, documents: pd.Index, counts: Counter) -> pd.DataFrame:
+    # A split's judgments that name something, by the numbers of their lines; `DataError` where too many name nothing.
+    fields = [(number, line.split("\t" if "\t" in line else None)) for number, line in lines]
+    places = [0, -2, -1]  # behind the first TREC has a column of its own
+    head = [name.strip().lower() for name in fields[0][1]] if fields else []
+    if len(head) in (3, 4) and fields[0][1][0].strip() not in queries and not re.fullmatch(r"[-+]?[\d.]+", head[-1]):
+        places = [head.index(name) for name in HEAD] if {*HEAD} <= {*head} else places
+        del fields[0]
+
+    def judge(row: list[str]) -> tuple[str, str, int]:
+        query_id, doc_id, grade = (row[place].strip() for place in places)
+        if len(row) not in (3, 4) or not float(grade).is_integer():
+            raise ValueError(f"{len(row)} columns, the last of which is {grade}")
+        return query_id, doc_id, int(np.int32(int(float(grade))))
+
+    frame = _rows(place, fields, judge, QRELS, "query, document and grade, or TREC's columns")
+    frame = _unique(place, frame, QRELS[:2], counts)
+    no_query = queries.get_indexer(frame["query_id"]) < 0  # faster than isin
+    no_document = documents.get_indexer(frame["doc_id"]) < 0
+    dangling = frame[no_query | no_document]
+    counts[NOTHING] += len(dangling)
+    if len(dangling) > 0.1 * len(frame):  # what is left would measure something else
+        lacking = f"{no_query.sum()} no query and {no_document.sum()} no document of these files"
+        problem = f"{len(dangling)} of {len(frame)} judgments name nothing ({lacking}): at most a tenth is left out"
+        raise _line_error(place, dangling.index[0], problem)
+    return frame.drop(dangling.index)
+
+
+def _of_first_split(rows: pd.DataFrame, keys: pd.Series) -> pd.DataFrame:
+    # Without the rows whose key stands in an earlier row of another split.
+    return rows[rows["split"] == rows.groupby(keys)["split"].transform("first")]
+
+
+def no_questions() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the queries and judgments of documents that nobody asked for."""
+    queries = pd.DataFrame(columns=["text", "split"], index=pd.Index([], name="query_id", dtype="str"), dtype="str")
+    return queries, pd.DataFrame(columns=QRELS, dtype="str").astype({"relevance": int})
+
+
+def with_splits(queries: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return queries of all splits, by a hash of the texts where one is missing, and what was made, in words."""
+    split, given, facts = queries["split"].copy(), set(queries["split"]), []
+    if given == {"dev"}:
+        return queries.assign(split="test"), {"splits": "test is what was dev"}
+    for name, share in (("test", 1 - SHARE), ("dev", HELD_OUT)):
+        if "train" in given and name not in given:
+            place = (f"{name} " + queries["text"][split == "train"].str.casefold()).map(hash_position)
+            order = np.unique(place)  # what differs by case alone stays together
+            if count := min(max(1, int((order < share).sum())), len(order) - 1):
+                split[place.index[place < order[count]]] = name
+                facts.append(f"{name} is {count} of the {len(order)} texts of what was train")
+    return queries.assign(split=split), {"splits": f"{', '.join(facts)}, by a hash of the text"} if facts else {}
+
+
+# --- the forms --------------------------------------------------------------------------------------
+
+
 def _beir(name: str, place: str) -> Corpus:
     path = _path(name, place)
     try:
@@ -184,16 +324,16 @@ def _beir(name: str, place: str) -> Corpus:
     paths = tuple(files[parts[each]] for each in used) if path.is_dir() else (path,)
 
     def read() -> tuple:
-        counts, (queries, qrels) = Counter(), beir.no_questions()
+        counts, (queries, qrels) = Counter(), no_questions()
         releases = {file.sha256 for card in catalogue().values() for file in card.files}
         # Texts of a release stay as they are, and have no facts about files.
         is_release = bool(releases & {*map(checksum, paths)})
-        more = counts, str.strip if is_release else nfc_text
-        documents = beir.texts(*of("corpus.jsonl"), json.loads, ["text", "title"], *more).set_index("_id")
+        more = counts, str.strip if is_release else _nfc
+        documents = _texts(*of("corpus.jsonl"), json.loads, ["text", "title"], *more).set_index("_id")
         if splits:
-            queries = beir.texts(*of("queries.jsonl"), json.loads, ["text"], *more).set_index("_id")
+            queries = _texts(*of("queries.jsonl"), json.loads, ["text"], *more).set_index("_id")
             ids = queries.index, documents.index
-            judged = {split: beir.judgments(*of(f"qrels/{split}.tsv"), *ids, counts) for split in splits[::-1]}
+            judged = {split: _judgments(*of(f"qrels/{split}.tsv"), *ids, counts) for split in splits[::-1]}
             qrels = pd.concat(judged, names=["split"]).reset_index("split")
         facts = None if is_release else _file_facts(files, [parts[each] for each in used])
         return documents, queries, qrels, counts, facts
@@ -210,7 +350,7 @@ def _table(path: Path) -> tuple:
     head = [each.strip().lower() for each in next(csv.reader([head], delimiter=mark), [])]
     names = [name for name in head if name]
     if names.count("text") != 1 or len({*names}) < len(names):
-        raise line_error(place, 1, f"the columns are {', '.join(names)}: one must be `text`, and none twice")
+        raise _line_error(place, 1, f"the columns are {', '.join(names)}: one must be `text`, and none twice")
 
     def cells(row: list[str]) -> dict[str, str]:
         # Lines within a field may be meant, but not where they have tabs, as a row has that a lost quote swallows.
@@ -219,20 +359,20 @@ def _table(path: Path) -> tuple:
         if len(row) != len(head):
             raise ValueError(f"{len(row)} columns, not {len(head)}")
         entry = dict(zip(head, row, strict=True))
-        words = "\n".join(nfc_text(entry.get(each, "")) for each in ("title", "text")).strip()
+        words = "\n".join(_nfc(entry.get(each, "")) for each in ("title", "text")).strip()
         return {**entry, "_id": entry.get("id", "").strip() or text_id(words)}
 
     reader = csv.reader(lines, delimiter=mark, strict=True)
     rows = ((1 + reader.line_num, row) for row in reader if any(map(str.strip, row)))
     try:
-        frame = beir.texts(place, rows, cells, ["text", "title", "question"], counts)
+        frame = _texts(place, rows, cells, ["text", "title", "question"], counts)
     except csv.Error as error:
-        raise line_error(place, 1 + reader.line_num, f"it is no table ({error})") from error
-    documents = beir.unique_rows(place, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
+        raise _line_error(place, 1 + reader.line_num, f"it is no table ({error})") from error
+    documents = _unique(place, frame[["_id", "text", "title"]], ["_id"], Counter()).set_index("_id")
     pairs = frame[frame["question"] != ""].assign(query_id=lambda pairs: pairs["question"].map(text_id), relevance=1)
     queries = pairs.drop_duplicates("query_id").set_index("query_id")[["question"]].set_axis(["text"], axis=1)
     qrels = pairs.rename(columns={"_id": "doc_id"})[QRELS]
-    others = ", ".join(name for name in names if name not in COLUMNS)
+    others = ", ".join(name for name in names if name not in ("id", "title", "text", "question"))
     return documents, queries, qrels, counts, {"files read": 1, "columns passed over": others}
 
 
@@ -264,7 +404,7 @@ def _folder(name: str, place: str) -> Corpus:
         counts = Counter()
         documents = passages.passages(pages(counts))
         documents.index = documents.index.str.replace(r"\s", lambda blank: quote(blank[0]), regex=True)
-        return documents, *beir.no_questions(), counts, facts
+        return documents, *no_questions(), counts, facts
 
     return Corpus(name, tuple(files[each] for each in used), read, pages)
 
@@ -274,18 +414,18 @@ def _pages(name: str, place: str, text: str, ending: str, targets: Mapping[str, 
 
         def fields(line: str) -> tuple[str, str]:
             entry = json.loads(line)
-            return nfc_text(entry["text"] or ""), nfc_text(entry.get("title") or "")
+            return _nfc(entry["text"] or ""), _nfc(entry.get("title") or "")
 
         expected = "an object of JSON with `text`"
-        rows = beir.rows_of(f"{name}: {place}", _lines(text), fields, ["text", "title"], expected)
+        rows = _rows(f"{name}: {place}", _lines(text), fields, ["text", "title"], expected)
         for number, body, title in rows.itertuples():
-            yield article(f"{place}:{number}", _plain(title) or f"{place}:{number}", [_paragraphs(body or title)])
+            yield Article.of(f"{place}:{number}", _plain(title) or f"{place}:{number}", [_paragraphs(body or title)])
         return
     title, sections, links = _page(re.sub("\r\n?", "\n", text), ending)
-    places = (posixpath.join(posixpath.dirname(place), unquote(re.split("[?#]", link)[0])) for link in links)
-    leads = dict.fromkeys(targets.get(normalize("NFC", posixpath.normpath(each))) for each in places)
+    places = (os.path.join(os.path.dirname(place), unquote(re.split("[?#]", link)[0])) for link in links)
+    leads = dict.fromkeys(targets.get(normalize("NFC", os.path.normpath(each))) for each in places)
     sections = sections if any(sections) else [_paragraphs(title)]
-    yield article(place, title or Path(place).stem, sections, filter(None, leads))
+    yield Article.of(place, title or Path(place).stem, sections, filter(None, leads))
 
 
 def _plain(text: str) -> str:
@@ -353,6 +493,20 @@ def _public(name: str, one: str) -> tuple:
         require(split in {*judged["split"]}, f"{name}: no query of {split} has a judgment", DataError)
     frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title"])
     return frame, queries, judged, Counter(), None
+
+
+def write(collection: Collection, folder: Path) -> None:
+    """Write a collection, to be read as ``beir:<folder>``."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for earlier in (folder / "queries.jsonl", *(folder / "qrels").iterdir()):
+        earlier.unlink(missing_ok=True)
+    queries = {"queries": collection.queries} if len(collection.qrels) else {}
+    for file, frame in {"corpus": collection.documents, **queries}.items():
+        rows = frame.filter(["title", "text"]).rename_axis("_id").reset_index()
+        rows.to_json(folder / f"{file}.jsonl", orient="records", lines=True, force_ascii=False)
+    for split in collection.queries["split"].unique():
+        if len(qrels := collection.judgments(split)[QRELS]):
+            qrels.to_csv(folder / f"qrels/{split}.tsv", sep="\t", index=False, header=HEAD, quoting=csv.QUOTE_NONE)
 
 
 _CORPORA: dict[tuple, Corpus] = {}  # one and the same while its files do not change: what was made of it is found again

@@ -1,10 +1,11 @@
-"""Questions and the sentence, passage or document that answers: SQuAD, Natural Questions (Parts II to IV), others."""
+"""The released data sets: questions that ask the same (Part I), questions with what answers, Wikipedia (all parts)."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -12,17 +13,88 @@ from urllib.parse import unquote
 import pandas as pd
 
 from retlib.core.errors import DataError
-from retlib.data.collection import Collection
-from retlib.data.datasets import own, register
-from retlib.data.datasets._common import SHARE, text_id
-from retlib.data.datasets.catalogue import catalogue, locate, read_table, reading
-from retlib.data.splits import HELD_OUT, hash_position, split_by_position
-from retlib.data.text import quick_sentences
+from retlib.data import splits
+from retlib.data.collection import Article, Collection
+from retlib.data.datasets import own, register, register_articles, register_text
+from retlib.data.datasets.catalogue import catalogue, locate, read_archive, read_table, reading
+from retlib.data.text import is_running_text, quick_sentences, running_text, words
 
+SIDES = ["left", "right"]
+# What annotators left where no disfluent version was written, as words.
+PLACEHOLDERS = {"", "value", "n a", "no question", "no question n a", "question n a", "answer n a"}
 SMALL = 20_000  # candidates that a dense run on a laptop can bear
 TEST = "bioasq/7B"  # how the files begin whose 500 questions Liang 2020 tests on
 # A run of others on TREC DL 2019: the first hundred that BM25 finds for a query among all passages of MS MARCO.
 RUN, PASSAGES = "trec-dl-2019/run.bm25.trec", 8_841_823
+
+
+def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
+    """Return the distinct texts by their `text_id`, and the pairs (left, right, label) with ids for texts.
+
+    Left out are repeated pairs, pairs of a text with itself, and pairs with an empty side.
+    """
+    pairs = pairs.assign(**{side: pairs[side].str.strip() for side in SIDES})
+    pairs = pairs[(pairs[SIDES] != "").all(axis=1)]
+    ids = {text: splits.text_id(text) for text in pd.unique(pairs[SIDES].to_numpy(dtype=object).ravel())}
+    pairs = pairs.assign(**{side: pairs[side].map(ids) for side in SIDES})
+    pairs = pairs[pairs["left"] != pairs["right"]].drop_duplicates([*SIDES, "label"])
+    return pd.Series({item: text for text, item in ids.items()}, dtype=object), pairs.reset_index(drop=True)
+
+
+def similar_items(
+    name: str, pairs: pd.DataFrame, labels: Mapping[str, int], shares: Mapping[str, float], test: Iterable[str] = ()
+) -> Collection:
+    """Return the retrieval task of labelled pairs, split by `split_by_cluster`; the texts in `test` are test."""
+    texts, pairs = by_text(pairs.assign(label=pairs["label"].map(labels).astype(int)))
+    split = splits.split_by_cluster(texts.index, splits.closure(pairs), shares)
+    split[texts.isin(set(test))] = "test"
+    return splits.retrieval_task(name, texts, pairs, split)
+
+
+@register("quora")
+def load_quora() -> Collection:
+    """Return the official TSV; 'candidates("test")' gives the paper's smaller candidate set.
+
+    Its partition is not published: a tenth of the clusters gives about as many test queries on a fifth of the pairs.
+    """
+    rows = read_table("quora/quora_duplicate_questions.tsv", "\t")
+    pairs = rows[["question1", "question2", "is_duplicate"]].set_axis([*SIDES, "label"], axis=1)
+    return similar_items("quora", pairs, {"0": 0, "1": 1}, {"test": 0.118, "dev": 0.05})
+
+
+@register("askubuntu-titles")
+def load_askubuntu_titles() -> Collection:
+    """Return the two official files (Rodrigues 2017; Bogdanova 2015 by sizes); a tenth of the other clusters tunes.
+
+    2,324 titles of the test file stand in the training file too: training pairs that touch one are dropped.
+    """
+    files = [f"askubuntu-titles/{part}_titles.tsv" for part in ("test", "train")]
+    test, train = (read_table(file, "\t", ["label", *SIDES]).apply(lambda each: each.str.strip()) for file in files)
+    held_out = {*test["left"], *test["right"]}
+    pairs = pd.concat([test, train[~train[SIDES].isin(held_out).any(axis=1)]])
+    return similar_items("askubuntu-titles", pairs, {"duplicate": 1, "non-duplicate": 0}, {"dev": 0.10}, held_out)
+
+
+@register("disfl-qa")
+def load_disfl_qa() -> Collection:
+    """Return SQuAD's questions and disfluent versions of them (Gupta 2021) with the official splits.
+
+    A cluster of several files goes to test before dev before train. Pairs without a real disfluent version (50 say
+    ``#VALUE!`` or the like) are left out.
+    """
+    rows = [
+        (entry["original"], entry["disfluent"], 1, part)
+        for part in ("test", "dev", "train")  # so that the first part of a cluster's pairs is its side
+        for entry in json.loads(locate(f"disfl-qa/{part}.json").read_bytes()).values()
+        if " ".join(words(entry["disfluent"])) not in PLACEHOLDERS
+    ]
+    texts, pairs = by_text(pd.DataFrame(rows, columns=[*SIDES, "label", "part"]))
+    clusters = splits.closure(pairs)
+    split = clusters.map(pairs.groupby(pairs["left"].map(clusters), sort=False)["part"].first())
+    return splits.retrieval_task("disfl-qa", texts[split.index], pairs, split)
+
+
+# --- those with what answers ----------------------------------------------------------------------
 
 
 class Passage(NamedTuple):
@@ -48,9 +120,9 @@ def passage_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
     """Return the collection whose candidates are passages; those of equal text, or questions of equal text, are one."""
     documents, rows = {}, []
     for passage in passages:
-        passage_id = text_id(passage.text)
+        passage_id = splits.text_id(passage.text)
         documents.setdefault(passage_id, (passage.text, passage.title, passage.article))
-        rows += [(text_id(question), question, passage_id) for question, *_ in passage.questions]
+        rows += [(splits.text_id(question), question, passage_id) for question, *_ in passage.questions]
     frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title", "article"])
     return answer_retrieval(name, frame, pd.DataFrame(rows, columns=["query_id", "text", "cluster"]))
 
@@ -64,14 +136,14 @@ def sentence_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
     """
     first, rows = {}, []
     for passage in passages:
-        passage_id = text_id(passage.text)
+        passage_id = splits.text_id(passage.text)
         spans = first.setdefault(passage_id, passage).spans
         for question, start, answer in passage.questions:
             ends = start + len(answer)
             holding = [place for place, (left, right) in enumerate(spans) if left <= start and ends <= right]
             if holding:
                 facts = f"{passage_id}#{holding[0]}", first[passage_id].article, passage.text.count(answer) > 1
-                rows.append((text_id(question), question, *facts))
+                rows.append((splits.text_id(question), question, *facts))
     judged = pd.DataFrame(rows, columns=["query_id", "text", "cluster", "article", "ambiguous"])
     return answer_retrieval(name, candidates(first), judged.drop_duplicates("query_id"))
 
@@ -89,19 +161,17 @@ def candidates(passages: Mapping[str, Passage]) -> pd.DataFrame:
     return pairs.astype({"text": "str", "sentence": "str", "position": int})
 
 
-def answer_retrieval(
-    name: str, documents: pd.DataFrame, judged: pd.DataFrame, provenance: Mapping | None = None
-) -> Collection:
+def answer_retrieval(name: str, documents: pd.DataFrame, judged: pd.DataFrame) -> Collection:
     """Return the collection of judged questions: `query_id`, `text`, and `cluster`, the document that answers.
 
     `position`, a hash of the text unless one is given, decides the split: 72 % train, 8 % dev, 20 % test.
     """
     judged = judged.drop_duplicates(["query_id", "cluster"])
     queries = judged.drop_duplicates("query_id").set_index("query_id")
-    position = queries.get("position", queries["text"].map(hash_position)).astype(float)
-    queries = queries.assign(position=position, split=split_by_position(position, SHARE, SHARE))
+    position = queries.get("position", queries["text"].map(splits.hash_position)).astype(float)
+    queries = queries.assign(position=position, split=splits.split_by_position(position, splits.SHARE, splits.SHARE))
     qrels = judged[["query_id", "cluster"]].set_axis(["query_id", "doc_id"], axis=1).assign(relevance=1)
-    return Collection(name, documents, queries, qrels.reset_index(drop=True), provenance=provenance or {})
+    return Collection(name, documents, queries, qrels.reset_index(drop=True))
 
 
 def squad() -> Iterator[Passage]:
@@ -123,7 +193,7 @@ def squad_small() -> Iterator[Passage]:
     """Yield the passages of whole articles of `squad`, chosen by a hash of their titles, with some 20,000 sentences."""
     passages = list(squad())
     sizes = pd.Series([len(each.spans) for each in passages]).groupby([each.article for each in passages]).sum()
-    sizes = sizes[sorted(sizes.index, key=hash_position)]
+    sizes = sizes[sorted(sizes.index, key=splits.hash_position)]
     chosen = {*sizes.index[sizes.cumsum() - sizes < SMALL]}
     return (each for each in passages if each.article in chosen)
 
@@ -183,14 +253,14 @@ def load_bioasq() -> Collection:
     set, a tenth is dev. Relevant is what a question lists or quotes.
     """
     # Test first, so that the first of several questions of equal text is the most guarded.
-    files = sorted(file.name for file in catalogue()["bioasq"].files)
-    files.sort(key=lambda name: not name.startswith(TEST))
     queries, judged, snippets = {}, {}, defaultdict(list)
-    for file in files:
+    files = (file.name for file in catalogue()["bioasq"].files)
+    for file in sorted(files, key=lambda name: (not name.startswith(TEST), name)):
         for question in json.loads(locate(file).read_bytes())["questions"]:
             text = " ".join(question["body"].split())
-            split = "test" if file.startswith(TEST) else "dev" if hash_position(text) < HELD_OUT else "train"
-            query_id = queries.setdefault(text, (question["id"], text, split))[0]
+            split = "dev" if splits.hash_position(text) < splits.HELD_OUT else "train"
+            row = question["id"], text, "test" if file.startswith(TEST) else split
+            query_id = queries.setdefault(text, row)[0]
             for quote in question["snippets"]:
                 place = quote["beginSection"], int(quote["offsetInBeginSection"]), " ".join(quote["text"].split())
                 snippets[Path(quote["document"]).name].append(place)  # the PubMed number at the end of its address
@@ -237,19 +307,13 @@ def load_trec_dl_2019() -> Collection:
     that the catalogue knows is a pool: what six systems ranked in their top 100. Judged passages outside it (1,357 of
     4,102 with a grade above 0) are left out; with all of them, the nDCG@10 of BM25 is 0.1 points lower.
     """
-    files = {"doc_id": "collection", "query_id": "queries"}
-    texts = (read_table(f"trec-dl-2019/{file}.tsv", "\t", [key, "text"]).set_index(key) for key, file in files.items())
-    (documents, queries), qrels = texts, trec_judgments()
+    documents = read_table("trec-dl-2019/collection.tsv", "\t", ["doc_id", "text"]).set_index("doc_id")
+    queries = read_table("trec-dl-2019/queries.tsv", "\t", ["query_id", "text"]).set_index("query_id")
+    qrels = read_table("trec-dl-2019/qrels.txt", r"\s+", ["query_id", "Q0", "doc_id", "relevance"])
+    qrels = qrels.drop(columns="Q0").astype({"relevance": int})
     queries = queries[queries.index.isin(qrels["query_id"])].assign(split="test")
     qrels = qrels[qrels["query_id"].isin(queries.index) & qrels["doc_id"].isin(documents.index)]
     return Collection("trec-dl-2019", documents.assign(title=""), queries, qrels.reset_index(drop=True))
-
-
-@reading("trec-dl-2019")
-def trec_judgments() -> pd.DataFrame:
-    """Return all official judgments, also of passages outside the pool: query_id, doc_id, relevance."""
-    rows = read_table("trec-dl-2019/qrels.txt", r"\s+", ["query_id", "Q0", "doc_id", "relevance"])
-    return rows.drop(columns="Q0").astype({"relevance": int})
 
 
 @reading("trec-dl-2019")
@@ -257,3 +321,81 @@ def trec_run() -> pd.DataFrame:
     """Return the public run of BM25 in its order: query_id, doc_id, score."""
     rows = read_table(RUN, r"\s+", ["query_id", "Q0", "doc_id", "rank", "score", "tag"])
     return rows[["query_id", "doc_id", "score"]].astype({"score": float})
+
+
+# --- Wikipedia: its selection for schools of 2007 with hyperlinks (West 2009), and of 2015 --------------
+
+TEXTS = "wikispeedia/wikispeedia_articles_plaintext.tar.gz"
+GRAPH = "wikispeedia/wikispeedia_paths-and-graph.tar.gz"
+WIDTH = 74  # columns at which the text is wrapped
+ENLARGE = "Enlarge"  # what the link reads that enlarges a picture; its caption stands above and below
+SELECTION, LICENCE = "2007 Schools Wikipedia Selection", "\n   Retrieved from"
+
+
+@register_text("wikispeedia")
+def wikispeedia_sentences() -> Iterator[str]:
+    """Yield every sentence of the running text, captions included, without the paragraph on source and licence."""
+    for _, text in read_archive(TEXTS):
+        paragraphs = re.split(r"\n\s*\n", text.rsplit(LICENCE, 1)[0])
+        yield from running_text(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+@register_articles("wikispeedia")
+def wikispeedia_articles() -> Iterator[Article]:
+    """Yield every article: its paragraphs of running text, and what it links to.
+
+    Left out is whatever is not indented by three spaces (infoboxes, tables, lists, quotations), captions and footnotes.
+    """
+    links = defaultdict(list)
+    graph = {Path(file).name: text for file, text in read_archive(GRAPH)}
+    for line in graph["links.tsv"].splitlines():
+        if line and not line.startswith("#"):
+            source, target = map(unquote, line.split("\t"))
+            links[source].append(target)
+    for file, text in read_archive(TEXTS):
+        titles, sections = [], [[]]  # what stands at the margin, the article's title first, and what between
+        text = "\n".join(map(str.rstrip, text.split("\n")))
+        for block in re.findall(r"[^\n]+(?:\n[^\n]+)*", text.split(LICENCE)[0]):
+            if block.startswith(" "):
+                sections[-1].extend(paragraphs(block.split("\n")))
+            elif not block.startswith(SELECTION):
+                titles.append(block.replace("\n", " "))
+                sections.append([])
+        name = unquote(Path(file).name.removesuffix(".txt"))
+        yield Article.of(name, titles[0], sections, links[name])
+
+
+def paragraphs(block: list[str]) -> list[str]:
+    """Return the paragraphs of running text in a block of lines of `wikispeedia`, without captions."""
+    if any(line[:3].strip() or line[3:4] == " " for line in block):
+        return []  # an infobox, a table or a list
+    lines = [line.strip() for line in block]
+    joined = lines[:1]
+    for above, below in pairwise(lines):
+        # Two lines were one where the next one's first word had no place at the end of the one above.
+        has_place = 3 + len(above) + 1 + len(below.split(" ", 1)[0]) <= WIDTH
+        if has_place or ENLARGE in (above, below):
+            joined.append(below)
+        else:
+            joined[-1] += f" {below}"
+    captions = {i + step for i, line in enumerate(joined) if line == ENLARGE for step in (-1, 1)}
+    # A picture's caption that cannot be enlarged also stands twice.
+    captions |= {i + step for i, (one, other) in enumerate(pairwise(joined)) if one == other for step in (0, 1)}
+    # Footnotes and the titles of tables begin so.
+    rest = (line for i, line in enumerate(joined) if i not in captions and not line.startswith(("^", "CAPTION:")))
+    return list(filter(is_running_text, rest))
+
+
+@register_articles("wikipedia-2015")
+def wikipedia_articles() -> Iterator[Article]:
+    """Yield every article, as WikiExtractor wrote it: its paragraphs of running text, the name its title, no links.
+
+    A line that is no running text (a heading, or what introduces a list) ends a section, and the first the opening.
+    """
+    for _, text in read_archive("wikipedia-2015/wikiextractor-AA.tar.gz"):
+        _, *parts = re.split(r'(?m)^<doc id="\d+" url="[^"]*" title="(.*)">$', text)
+        for title, body in zip(parts[::2], parts[1::2], strict=True):
+            # The first line repeats the title, the last closes the article.
+            lines = [line for line in map(str.strip, body.split("\n")) if line][1:-1]
+            groups = groupby(lines, key=is_running_text)
+            yield Article.of(title, title, [list(group) for is_text, group in groups if is_text])
