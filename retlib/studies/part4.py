@@ -1,9 +1,6 @@
 """What Part IV brings: its data, systems of the reader's, what indexes and trainings cost (and ch. 53, 54, 60, 90)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from itertools import product
 from typing import Annotated, Any
 
@@ -12,19 +9,8 @@ import pandas as pd
 from retlib.core.errors import SettingError, require, require_one_of
 from retlib.data import datasets
 from retlib.data.collection import SPLITS, Collection
-from retlib.data.datasets import questions
 from retlib.data.splits import answered_within, subsample, union
-from retlib.studies.experiment import (
-    CollectionName,
-    Distinct,
-    Experiment,
-    Natural,
-    NonEmpty,
-    Outcome,
-    Positive,
-    Text,
-    validator,
-)
+from retlib.studies.experiment import CollectionName, Distinct, Experiment, NonEmpty, Outcome, Positive, Text, validator
 from retlib.systems.ranking import indexed
 from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
@@ -38,11 +24,11 @@ PUBLIC = "BM25, all passages"
 def _check_options(lists: dict[str, dict[str, int]]) -> None:
     for label, given in lists.items():
         n, skip = (negatives.options("retrieved", given)[option] for option in ("n", "skip"))
-        require(skip < n - 1, f"{label!r}: skip = {skip} of n = {n} leaves no negative and a positive")
+        require(0 <= skip < n - 1, f"{label!r}: skip = {skip} of n = {n} leaves no negative and a positive")
 
 
 def _check_stages(further: dict[str, dict]) -> None:
-    names = [each.name for each in fields(Stage) if each.name not in ("data", "steps", "epochs")]
+    names = Stage.__dataclass_fields__.keys() - {"data", "steps", "epochs", "watching"}
     for label, given in further.items():
         for each in given:
             require_one_of(f"what {label!r} sets", each, names)
@@ -60,7 +46,7 @@ DATA: dict[str, Any] = {
     "questions": Positive,
 }
 # By labels: what LTRe's negatives have, as in {"ten": {"n": 10}}; what a `Stage` has beside its data.
-RetrievedOptions = Annotated[dict[Text, dict[Text, Natural]], validator(_check_options)]
+RetrievedOptions = Annotated[dict[Text, dict[Text, int]], validator(_check_options)]
 StageSettings = Annotated[dict[Text, dict], validator(_check_stages)]
 
 
@@ -95,13 +81,10 @@ def sizes(targets: Sequence[Target]) -> pd.DataFrame:
 def record_public(experiment: Experiment, targets: Sequence[Target]) -> None:
     """Record BM25 over all passages where others' run lies beside a collection; its lists end before R@1000."""
     measures = [measure for measure in MEASURES if measure != "R@1000"]
-    for test in (each.test for each in targets if questions.RUN in each.test.provenance):
-        settings = {"system": "BM25", "run": questions.RUN}
-        outcome = Outcome(questions.trec_run(), settings, candidates=questions.PASSAGES)
+    for test in (each.test for each in targets if datasets.released.RUN in each.test.provenance):
+        settings = {"system": "BM25", "run": datasets.released.RUN}
+        outcome = Outcome(datasets.released.trec_run(), settings, candidates=datasets.released.PASSAGES)
         experiment.measure(PUBLIC, test, 0, outcome, measures)
-
-
-# --- what indexes and trainings cost ---------------------------------------------------------------
 
 
 def index_sizes(system: System, train: Collection, seed: int) -> dict[str, float]:
@@ -116,12 +99,8 @@ def training_costs(system: System, train: Collection, seed: int) -> dict[str, fl
     history = fit(system, train, seed).history
     parts, seconds = history.timed, history.seconds
     # Before the first step nothing has been seen; one batch is the least that a training sees.
-    queries = max(1, history.best_step) * system.stages[-1].batch_size
-    costs = {
-        "training seconds": seconds,
-        "search share": parts.get("search", 0.0) / seconds,
-        "queries to best": queries,
-    }
+    seen = max(1, history.best_step) * system.stages[-1].batch_size
+    costs = {"training seconds": seconds, "search share": parts.get("search", 0.0) / seconds, "queries to best": seen}
     return costs | {f"seconds of {part}": value for part, value in parts.items()}
 
 

@@ -1,25 +1,20 @@
 """What the chapter on one's own corpus (60) needs: starts, what minutes buy, questions that judge, what is saved."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 
-from retlib.core import runtime
-from retlib.core.cache import key
+from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import datasets, passages
 from retlib.data.articles import Articles
 from retlib.data.collection import SPLITS, Collection
-from retlib.data.datasets import beir
 from retlib.evaluation.measures import evaluate, held_out
 from retlib.models import checkpoints
 from retlib.models.exporting import export
@@ -90,7 +85,7 @@ def starts(names: Sequence[str], minutes: int) -> dict[str, tuple[Architecture |
     A name is one of `STARTS`, or a folder or hub name. Without any those are tried that are installed, minilm from 10
     minutes on; or random weights, where none is. Raises `SettingError` for another name, or a missing package.
     """
-    is_here = {name: not place or find_spec(place.replace("-", "_")) is not None for name, place in STARTS.items()}
+    is_here = {name: not place or checkpoints.at_hand(place) is not None for name, place in STARTS.items()}
     installed = [name for name in ("static", "minilm")[: 1 + (minutes >= 10)] if is_here[name]]
     encoders: dict[str, tuple[Architecture | None, str]] = {}
     for name in names or installed or [RANDOM]:
@@ -197,7 +192,7 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
     card = json.dumps(about, default=str, ensure_ascii=False)
     for each in sorted(plain, key=len, reverse=True):  # of two, the longer may begin as the other
         card = card.replace(each, plain[each])
-    slug = f"{re.sub(r'[^a-z0-9]+', '-', plain[whole].lower()).strip('-')}-{key(whole)[:6]}"
+    slug = f"{re.sub(r'[^a-z0-9]+', '-', plain[whole].lower()).strip('-')}-{cache.key(whole)[:6]}"
     folder, retriever = runtime.build_dir() / "retrievers" / slug, fit(system, next(iter(corpus.sets.values())), seed)
     export(retriever, folder, f"{name}, {plain[whole]}", json.loads(card))
     documents = indexed(retriever, retriever.reads(corpus.whole), system.index, system.search)
@@ -206,5 +201,5 @@ def save(corpus: Corpus, name: str, system: System, seed: int, others: Sequence[
         runs.write_trec(system.run(target, seed), folder / "run.txt", "retlib")
         runs.write_qrels(target.test.judgments("test"), folder / "qrels.txt")
     if "generated" in corpus.sets:
-        beir.write(corpus.generated, folder / "questions")
+        datasets.own.write(corpus.generated, folder / "questions")
     return folder.relative_to(runtime.root()) if folder.is_relative_to(runtime.root()) else folder

