@@ -20,8 +20,7 @@ from benchmarks import inputs
 from benchmarks.harness import CASES, Duel, Scale
 from retlib.core import runtime
 from retlib.data.text import TokenTable
-from retlib.models.decoding import Decoding, Greedy, Nucleus, passage_keys
-from retlib.models.generator import Bart
+from retlib.models.generator import Bart, Decoding, Greedy, Nucleus, passage_keys
 from retlib.systems.query_generation import BATCH
 
 LAYERS, WIDTH, LONGEST = 2, 192, 16

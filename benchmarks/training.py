@@ -104,13 +104,13 @@ def transformer(words: WordPiece) -> DualEncoder:
     """Always with the same weights."""
     runtime.set_seeds(0)
     encoder = Transformer.from_scratch(words, LAYERS, WIDTH, WIDTH, pooling="all")
-    return DualEncoder(encoder, scale=SCALE).to(runtime.device())
+    return DualEncoder(encoder).to(runtime.device())
 
 
 def bag(words: WordPiece) -> DualEncoder:
     """Always with the same weights."""
     runtime.set_seeds(0)
-    return DualEncoder(BagOfWords(len(words), DIMENSION), scale=SCALE).to(runtime.device())
+    return DualEncoder(BagOfWords(len(words), DIMENSION)).to(runtime.device())
 
 
 def ours(job: Job, make: Callable[[WordPiece], DualEncoder], exam: inputs.Exam | None = None) -> Timed:

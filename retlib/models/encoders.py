@@ -3,8 +3,6 @@
 An encoder is a module that takes a `TokenTable` of B rows and returns (B, d).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -50,15 +48,14 @@ def thinned(encoder: nn.Module, table: TokenTable) -> TokenTable:
 class BagOfWords(nn.Module):
     """The mean of a text's word embeddings, of 300 dimensions in the paper (Gillick 2018, section 2).
 
-    Sparse gradients are for an optimizer that touches only the words of the batch.
+    Gradients that are `sparse` are for an optimizer that touches only the words of the batch.
     """
 
-    def __init__(self, vocabulary_size: int, dimension: int = 300, sparse: bool = False) -> None:
+    def __init__(self, vocabulary_size: int, dimension: int = 300) -> None:
         super().__init__()
         # Of unit length in expectation, so that one step of the optimizer means the same at every dimension.
         self.weight = nn.Parameter(torch.randn(vocabulary_size, dimension) / dimension**0.5)
-        self.sparse = sparse
-        self.token_dropout = 0.0
+        self.sparse, self.token_dropout = False, 0.0
 
     def forward(self, table: TokenTable) -> Tensor:
         look_up = partial(F.embedding, weight=self.weight, sparse=self.sparse)
@@ -88,23 +85,18 @@ class DualEncoder(nn.Module):
     r"""Two encoders and a similarity, of those in `SIMILARITIES` (Gillick 2018, section 2).
 
     The score of a pair is :math:`\alpha \, sim(f(q), g(d)) + \beta`, where :math:`\alpha, \beta` are learned. Without
-    an encoder of documents, both sides share that of queries (siamese). :math:`\alpha` starts at `scale`, by default
-    as `SIMILARITIES` has it.
+    an encoder of documents, both sides share that of queries (siamese).
     """
 
     def __init__(
-        self,
-        query_encoder: nn.Module,
-        document_encoder: nn.Module | None = None,
-        similarity: str = "cosine",
-        scale: float | None = None,
+        self, query_encoder: nn.Module, document_encoder: nn.Module | None = None, similarity: str = "cosine"
     ) -> None:
         super().__init__()
         require_one_of("similarity", similarity, SIMILARITIES)
         self.query_encoder = query_encoder
         self.document_encoder = document_encoder or query_encoder
         self.similarity = similarity
-        self.alpha = nn.Parameter(torch.tensor(float(SIMILARITIES[similarity] if scale is None else scale)))
+        self.alpha = nn.Parameter(torch.tensor(SIMILARITIES[similarity]))
         self.beta = nn.Parameter(torch.tensor(0.0))
 
     def _encode(self, encoder: nn.Module, table: TokenTable) -> Tensor:

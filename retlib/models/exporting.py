@@ -6,8 +6,6 @@ What is here is read back by `retlib.models.retriever.Architecture.of_checkpoint
     SentenceTransformer("mine").encode_query("where is the city?")
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -57,17 +55,13 @@ scores = model.similarity(queries, documents)
 ```
 """
 
-# A module of sentence-transformers: its kind, its configuration, if it has one, and its weights.
-Module = tuple[str, Mapping[str, Any] | None, Mapping[str, Tensor]]
-
 
 def export(retriever: Retriever, folder: Path, name: str, about: Mapping[str, Any]) -> None:
     """Write a retriever for sentence-transformers (6.2 or later), and a card, ``README.md``, with what is known of it.
 
     Texts have there the encodings that a `Retriever` gives in float32; but for an empty string, which has no token
     there. Documents with a title are pairs of title and text, or of static embeddings both with a blank between. Of two
-    towers each has a folder of its own, ``query`` and ``document``. It raises `SettingError` if the retriever is
-    neither of Transformers over WordPiece nor of static embeddings.
+    towers each has a folder of its own, ``query`` and ``document``.
     """
     model, made, tokens = retriever.model, retriever.architecture, retriever.tokenizer
     is_static = made.encoder == "static"
@@ -105,8 +99,8 @@ def _json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def _write_modules(folder: Path, modules: Sequence[Module], similarity: str) -> dict[str, str]:
-    # Type of each module by its path.
+def _write_modules(folder: Path, modules: Sequence[tuple], similarity: str) -> dict[str, str]:
+    # Writes modules of sentence-transformers: a kind, a configuration, if it has one, and weights; the types by path.
     types = {}
     for kind, config, weights in modules:
         path = f"{len(types)}_{kind}" if types else ""
@@ -127,7 +121,7 @@ def _write(
     encoder: nn.Module, tokens: Tokenizer, similarity: str, folder: Path, cuts: Mapping[str, int], cut: int
 ) -> dict[str, str]:
     # One encoder in a folder.
-    normalize: list[Module] = [("Normalize", {}, {})] if similarity == "cosine" else []
+    normalize = [("Normalize", {}, {})] if similarity == "cosine" else []
     if isinstance(encoder, BagOfWords):
         types = _write_modules(folder, [("StaticEmbedding", None, {TABLE: encoder.weight}), *normalize], similarity)
         tokens.save(folder / "tokenizer.json")
@@ -144,7 +138,7 @@ def _write(
     return types
 
 
-def _modules(encoder: Transformer, words: WordPiece, weights: dict[str, Tensor]) -> Iterator[Module]:
+def _modules(encoder: Transformer, words: WordPiece, weights: dict[str, Tensor]) -> Iterator[tuple]:
     width = encoder.bert.config.hidden_size
     if encoder.layers == 0:  # normed embeddings of tokens, and nothing beside them
         for name in weights.keys() - {EMBEDDINGS}:
@@ -160,7 +154,7 @@ def _modules(encoder: Transformer, words: WordPiece, weights: dict[str, Tensor])
         yield "WordWeights", unframed, {"emb_layer.weight": counts}
     yield "Pooling", {"embedding_dimension": width, "pooling_mode": "cls" if encoder.pooling == "cls" else "mean"}, {}
     if isinstance(encoder.head, nn.Linear):
-        sizes = {"in_features": width, "out_features": encoder.dimension, "bias": True}
+        sizes = {"in_features": width, "out_features": encoder.head.out_features, "bias": True}
         linear = {f"linear.{name}": weight for name, weight in encoder.head.named_parameters()}
         yield "Dense", sizes | {"activation_function": "torch.nn.modules.linear.Identity"}, linear
 
@@ -174,11 +168,9 @@ def _write_tokenizer(words: WordPiece, frame: tuple[str, str], folder: Path, cut
     # The blank in front lets the last step see a text of which nothing is left.
     steps = [normalizers.Prepend(" "), made.normalizer, normalizers.Replace(Regex(r"\A *\z"), NOTHING)]
     made.normalizer = normalizers.Sequence(steps)
-    made.post_processor = processors.TemplateProcessing(
-        single=f"{frame[0]} $A {frame[1]}",
-        pair=f"{frame[0]} $A [SEP] $B {frame[1]}",
-        special_tokens=[(token, words.ids[token]) for token in special],
-    )
+    frames = {"single": f"{frame[0]} $A {frame[1]}", "pair": f"{frame[0]} $A [SEP] $B {frame[1]}"}
+    ids = [(token, words.ids[token]) for token in special]
+    made.post_processor = processors.TemplateProcessing(**frames, special_tokens=ids)
     made.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
     # What looks like a special token in a text is text.

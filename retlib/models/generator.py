@@ -1,21 +1,23 @@
-"""Models that write a query for a passage (Liang 2020), in Part III: BART, and BART with a pointer over the passage.
+"""Models that write a query for a passage (Liang 2020), in Part III: BART, with a pointer or without, and its decoding.
 
-Training asks for `log_likelihoods`, `retlib.models.decoding` for queries, which transformers' ``generate`` writes.
+Training asks for `log_likelihoods`, a `Decoding` for queries, which transformers' ``generate`` writes. What else is in
+the batch changes them by rounding alone: random numbers come from a key of the passage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of, require_positive
 from retlib.data.text import TokenTable, WordPiece
 from retlib.data.tokenized import tokens_key
@@ -26,9 +28,8 @@ from retlib.models.transformer import Framed, by_length, frame
 
 # A probability below which a token counts as not in the passage: keeps the logarithm's gradient finite.
 TINY = 1e-20
-
-# From log-probabilities of the next token (rows, V) and the tokens so far (rows, t) to other ones (rows, V).
-Choice = Callable[[Tensor, Tensor], Tensor]
+# What transformers gives beams that there are none of scores less.
+IMPOSSIBLE = -1e8
 
 
 class Passages(NamedTuple):
@@ -39,10 +40,7 @@ class Passages(NamedTuple):
 
 
 class Bart(nn.Module):
-    """BART (Lewis et al. 2019): the next token comes from the vocabulary.
-
-    The tokenizer is that of the token tables. It raises `DataError` if the model has fewer tokens than its vocabulary.
-    """
+    """BART (Lewis et al. 2019): the next token comes from the vocabulary."""
 
     def __init__(self, bart: nn.Module, tokenizer: WordPiece | BartTokenizer) -> None:
         from transformers import GenerationConfig
@@ -67,8 +65,7 @@ class Bart(nn.Module):
     def from_scratch(cls, tokenizer: WordPiece | BartTokenizer, layers: int, width: int, longest: int) -> Self:
         """Return a randomly initialized model whose encoder and decoder have `layers` each.
 
-        Heads have 64 dimensions, feed-forward layers four times the width, and there is no dropout. `longest` is the
-        most tokens of a passage or query.
+        `longest` is the most tokens of a passage or query.
         """
         from transformers import BartConfig
 
@@ -101,19 +98,11 @@ class Bart(nn.Module):
         return cls(bart, tokenizer)
 
     @property
-    def longest(self) -> int:
-        """The most tokens of a passage or query, without those that open and end it."""
-        return self.bart.config.max_position_embeddings - 2
-
-    @property
     def device(self) -> torch.device:
         """The device of its weights."""
         return self.bart.model.shared.weight.device
 
     def encode(self, passages: TokenTable) -> Passages:
-        """Encode passages; `DataError` if one is longer than the model takes."""
-        longest = int(passages.lengths.max(initial=0))
-        require(longest <= self.longest, f"a passage of {longest} tokens; the model takes {self.longest}", DataError)
         text = frame(passages, self.pad, self._open, self.end, self.device)
         encoded = self.bart.model.encoder(input_ids=text.tokens, attention_mask=text.mask.long())
         return Passages(text, encoded.last_hidden_state)
@@ -127,7 +116,8 @@ class Bart(nn.Module):
         return torch.cat([self._group(passages.take(rows), queries.take(rows)) for rows in groups])[back]
 
     def _group(self, passages: TokenTable, queries: TokenTable) -> Tensor:
-        encoded, written = self.encode(passages), frame(queries, self.pad, self._open, self.end, self.device)
+        encoded = self.encode(passages)
+        written = frame(queries, self.pad, self._open, self.end, self.device)
         targets, mask = written.tokens[:, 1:], written.mask[:, 1:]  # (B, T)
         first = torch.tensor(self.begin[:-1], dtype=torch.int64, device=self.device).expand(len(targets), -1)
         embedded = self.bart.model.decoder.embed_tokens(torch.cat([first, written.tokens[:, :-1]], dim=1))
@@ -147,12 +137,12 @@ class Bart(nn.Module):
 
     @torch.inference_mode()
     def generate(
-        self, encoded: Passages, longest: int, choose: Choice | None = None, copies: int = 1, **settings: object
+        self, encoded: Passages, longest: int, choose: Callable | None = None, copies: int = 1, **settings: object
     ) -> tuple[Tensor, Tensor | None]:
         """Let transformers write queries, none of them empty; return their tokens, and the scores of beams, (rows,).
 
-        A query is cut at `longest` tokens. Tokens are int64, (rows, at most longest), `copies` of each passage; behind
-        the token that ends a query there is padding. `settings` are those of transformers' ``generate``.
+        Tokens are int64, (rows, at most longest), `copies` of each passage, padded behind the end of a query. `choose`
+        makes other log-probabilities of those of the next token, (rows, V), and the tokens so far, (rows, t).
         """
         from transformers.modeling_outputs import BaseModelOutput
 
@@ -254,7 +244,8 @@ class GeneratorArchitecture:
             model = kind.from_checkpoint(self.checkpoint, tokenizer)
         else:
             model = kind.from_scratch(tokenizer, self.layers, self.width, longest)
-        require(longest <= model.longest, f"texts of {longest} tokens are asked for; the model takes {model.longest}")
+        most = model.bart.config.max_position_embeddings - 2
+        require(longest <= most, f"texts of {longest} tokens are asked for; the model takes {most}")
         return model
 
 
@@ -265,20 +256,16 @@ class Generator(Trained):
     model: Bart
 
     @classmethod
-    def fresh(cls, architecture: GeneratorArchitecture, tokenizer: WordPiece | None, seed: int) -> Generator:
+    def fresh(cls, architecture: GeneratorArchitecture, tokenizer: WordPiece | None, seed: int) -> Self:
         """Return a randomly initialized one, or a checkpoint as it is; `SettingError` if neither or both are given."""
         both = "a generator has the vocabulary that it is given or that of its checkpoint: give one of them"
         require((tokenizer is None) == bool(architecture.checkpoint), both)
-        runtime.set_seeds(seed)
         if tokenizer is None:
             tokenizer = BartTokenizer.load(checkpoints.folder(architecture.checkpoint) / "tokenizer.json")
-        return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
+        return super().fresh(architecture, tokenizer, seed)
 
     def take_embeddings(self, retriever: Retriever) -> None:
-        """Begin with the token embeddings of a retriever, as long on the average as its own were.
-
-        It raises `SettingError` if the retriever is no Transformer, or if the two have not one vocabulary and width.
-        """
+        """Begin with the token embeddings of a retriever, as long on the average as its own were."""
         wrong = "a generator begins with the embeddings of a Transformer, with layers or without"
         require(retriever.architecture.encoder == "transformer", wrong)
         own = self.model.bart.model.shared.weight
@@ -292,3 +279,153 @@ class Generator(Trained):
     def passages(self, texts: Iterable[str]) -> TokenTable:
         """Return passages as the model reads them."""
         return self.tokenizer.encode(texts, self.architecture.passage_length)
+
+
+class Found(NamedTuple):
+    """Queries of several passages; of one passage the likeliest comes first."""
+
+    passages: np.ndarray  # (N,), rows
+    queries: TokenTable  # N rows, without the token that ends them; a query of the greatest length has none
+    log_likelihoods: np.ndarray  # (N,), float64, of the whole queries, their ends included
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """A way of decoding; `_write` of a subclass gives tokens of k queries to a passage and log-likelihoods, (B, k)."""
+
+    @property
+    def name(self) -> str:
+        """Its name in records."""
+        return type(self).__name__.lower()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"decoding": self.name, **asdict(self)}
+
+    @torch.inference_mode()
+    def decode(self, model: Bart, passages: TokenTable, keys: np.ndarray, longest: int) -> Found:
+        """Write queries for passages, with a model in evaluation mode.
+
+        The random numbers of each passage come from `keys`, uint64 of shape (B,); see `passage_keys`. A query is cut at
+        `longest` tokens; none is empty.
+        """
+        tokens, scores = (part.cpu().numpy() for part in self._write(model, model.encode(passages), keys, longest))
+        rows, places = np.nonzero(scores > IMPOSSIBLE)
+        order = np.lexsort((-scores[rows, places], rows))
+        rows, places = rows[order], places[order]
+        queries = TokenTable.from_rows(row[~np.isin(row, (model.end, model.pad))] for row in tokens[rows, places])
+        return Found(rows, queries, scores[rows, places].astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Greedy(Decoding):
+    """The likeliest token at every place: one query to a passage."""
+
+    def _write(self, model, encoded, keys, longest):
+        return _one_by_one(model, encoded, keys[:, None], longest, lambda log_p, *_: log_p.argmax(dim=1))
+
+
+@dataclass(frozen=True)
+class Nucleus(Decoding):
+    """Independent samples from the likeliest tokens, of which the likeliest queries are kept (Holtzman et al. 2020).
+
+    A token is drawn, in proportion to their probabilities, among the smallest set of likeliest tokens whose
+    probabilities add up to `p` at least. One query that was drawn twice may be kept twice.
+    """
+
+    p: float = 0.95  # as in Liang 2020, section 4
+    samples: int = 10  # queries of a passage
+    keep: int = 5  # the likeliest of them
+
+    def __post_init__(self) -> None:
+        require(0 < self.p <= 1, f"p = {self.p} must be above 0 and at most 1")
+        require(1 <= self.keep <= self.samples, f"keep = {self.keep} must be from 1 to samples = {self.samples}")
+
+    def _write(self, model, encoded, keys, longest):
+        keys = mixed(keys[:, None] + np.arange(1, self.samples + 1, dtype=np.uint64))  # (B, samples)
+        tokens, scores = _one_by_one(model, encoded, keys, longest, partial(nucleus_sample, self.p))
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.keep]
+        return tokens.take_along_dim(best[:, :, None], dim=1), scores.take_along_dim(best, dim=1)
+
+
+@dataclass(frozen=True)
+class Beam(Decoding):
+    """Beam search: the queries that are found likeliest when only `width` beginnings are followed at a time.
+
+    Likelihoods are not corrected for length. The search ends when no beginning is likelier than the least likely of
+    `width` whole queries; 5 in Liang 2020, section 6.
+    """
+
+    width: int = 5
+
+    def __post_init__(self) -> None:
+        require(self.width >= 2, f"width = {self.width}: at least 2 are needed; one beam is `Greedy`")
+
+    def _write(self, model, encoded, keys, longest):
+        how = {"num_beams": self.width, "num_return_sequences": self.width, "length_penalty": 0.0}
+        how |= {"early_stopping": "never", "do_sample": False, "output_scores": True}
+        tokens, scores = model.generate(encoded, longest, **how)
+        return tokens.view(len(keys), self.width, -1), scores.view(len(keys), self.width)
+
+
+def _one_by_one(model: Bart, encoded: Passages, keys: np.ndarray, longest: int, choose: Callable) -> tuple:
+    # Queries that know nothing of each other: tokens (B, n, t) and log-likelihoods (B, n). `keys` are (B, n).
+    # `choose` takes log-probabilities (rows, V), the rows' keys and the place.
+    keys, shape = keys.ravel(), keys.shape
+    total = torch.zeros(len(keys), dtype=torch.float64, device=model.device)
+
+    def only(log_p: Tensor, tokens: Tensor) -> Tensor:
+        going = (tokens != model.end).all(dim=1)
+        own = log_p[going]
+        chosen = choose(own, keys[going.cpu().numpy()], tokens.shape[1])
+        total[going] += own.gather(1, chosen[:, None])[:, 0]
+        every = torch.full_like(going, model.end, dtype=torch.int64).masked_scatter(going, chosen)
+        return log_p.fill_(-torch.inf).scatter_(1, every[:, None], 0.0)
+
+    tokens, _ = model.generate(encoded, longest, only, copies=shape[1], do_sample=False)
+    return tokens.view(*shape, -1), total.view(shape)
+
+
+def nucleus_sample(p: float, log_p: Tensor, keys: np.ndarray, place: int) -> Tensor:
+    """Return one token of each row, drawn from its nucleus: int64, shape (rows,).
+
+    A token is drawn from all and taken if the probabilities of those before it, by probability and then by id, add up
+    to less than `p`; else another is drawn: sorting the vocabulary would take most of the time. Log-probabilities,
+    (rows, V), need not add up to 1. Random numbers come from `keys`, uint64, (rows,), and `place`.
+    """
+    chosen = torch.empty(len(log_p), dtype=torch.int64, device=log_p.device)
+    waiting, attempt = torch.arange(len(log_p), device=log_p.device), 0
+    probabilities = log_p.exp()
+    sums = probabilities.cumsum(dim=1)
+    while len(waiting):
+        drawn = torch.from_numpy(uniforms(keys, place, attempt)).to(log_p.device, log_p.dtype)[:, None]
+        total = sums[:, -1:]
+        token = torch.searchsorted(sums, (drawn * total).clamp_max(total * (1 - 1e-6)), right=True)  # (waiting, 1)
+        own = probabilities.gather(1, token)
+        first = torch.arange(log_p.shape[1], device=log_p.device) < token
+        before = (probabilities > own) | ((probabilities == own) & first)
+        inside = (probabilities * before).sum(dim=1) < p * total[:, 0]
+        chosen[waiting[inside]] = token[inside, 0]
+        waiting, keys = waiting[~inside], keys[(~inside).cpu().numpy()]
+        probabilities, sums, attempt = probabilities[~inside], sums[~inside], attempt + 1
+    return chosen
+
+
+def passage_keys(ids: pd.Index, seed: int) -> np.ndarray:
+    """Return a key of each passage, from its id and the seed: uint64, shape (passages,)."""
+    hashed = (blake2b(f"{seed}\x1f{name}".encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(b"".join(hashed), dtype=np.uint64)
+
+
+def uniforms(keys: np.ndarray, place: int, attempt: int) -> np.ndarray:
+    """Return random numbers in [0, 1) that depend on the arguments alone: float64, in the shape of the keys."""
+    step = np.uint64((place + 1) * 0xD1B54A32D192ED03 % 2**64)
+    return (mixed(keys + step + np.uint64(attempt)) >> np.uint64(11)) * 2.0**-53
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """Return SplitMix64's finalizer of values (Steele, Lea and Flood 2014): uint64 to uint64, one to one."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

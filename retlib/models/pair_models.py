@@ -5,12 +5,10 @@ place, and its vocabulary; called with B queries and B * n documents, n to each,
 one decorated class, here or anywhere (`retlib.core.registry`).
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -126,7 +124,7 @@ class PairModel(Trained):
         return PAIR_MODELS.get(own["kind"])(architecture.build(tokenizer, folder).query_encoder, tokenizer)
 
     @classmethod
-    def fresh(cls, kind: str, start: Retriever, seed: int) -> PairModel:
+    def fresh(cls, kind: str, start: Retriever, seed: int) -> Self:
         """Return one made from a copy of a retriever's query encoder; `SettingError` if that is no Transformer."""
         encoder = start.model.query_encoder
         require(isinstance(encoder, Transformer), "a model of pairs starts from encoder = 'transformer'")

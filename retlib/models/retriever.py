@@ -1,7 +1,5 @@
 """Models with their vocabulary, saved and loaded, in all chapters that train; retrievers: dual encoders."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -26,7 +24,6 @@ from retlib.models.checkpoints import BartTokenizer, FileTokenizer
 from retlib.models.encoders import SIMILARITIES, BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.models.transformer import HEADS, POOLINGS, Transformer
 
-TOWERS = ("siamese", "two")
 # Files of a saved model; the configuration is that of its BERT or BART, if it has one.
 VOCABULARY, WEIGHTS, CONFIG, META = "vocab.txt", "model.safetensors", "bert.json", "model.json"
 
@@ -53,7 +50,7 @@ class Architecture:
     checkpoint: str = ""  # a BERT or static embeddings to start from, as `retlib.models.checkpoints.folder` finds it
 
     def __post_init__(self) -> None:
-        choices = {"encoder": ENCODERS.names(), "towers": TOWERS, "pooling": POOLINGS, "head": HEADS}
+        choices = {"encoder": ENCODERS.names(), "towers": ("siamese", "two"), "pooling": POOLINGS, "head": HEADS}
         for name, valid in {**choices, "similarity": SIMILARITIES}.items():
             require_one_of(name, getattr(self, name), valid)
         require(self.layers >= 0, f"layers = {self.layers} must be at least 0")
@@ -61,7 +58,7 @@ class Architecture:
         require_positive(self, "width", "dimension", *lengths)
 
     @classmethod
-    def of_checkpoint(cls, name: str, **lengths: int) -> Architecture:
+    def of_checkpoint(cls, name: str, **lengths: int) -> Self:
         """Return that of a sentence encoder, public or of `retlib.models.exporting.export`, as it describes itself.
 
         `lengths` are `query_length` and `document_length`; by default texts are cut where it cuts them itself.
@@ -134,6 +131,12 @@ class Trained:
         """Return the module of a saved model, its weights yet to be read."""
         return architecture.build(tokenizer, folder)
 
+    @classmethod
+    def fresh(cls, architecture: Any, tokenizer: Tokenizer, seed: int) -> Self:
+        """Return a randomly initialized one, or a checkpoint as it is."""
+        runtime.set_seeds(seed)
+        return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
+
     @property
     def parameters(self) -> int:
         """The number of its weights, embeddings included."""
@@ -185,12 +188,6 @@ class Retriever(Trained):
     """A dual encoder, whatever its encoders are made of."""
 
     model: DualEncoder
-
-    @classmethod
-    def fresh(cls, architecture: Architecture, tokenizer: Tokenizer, seed: int) -> Retriever:
-        """Return a randomly initialized one, or a checkpoint as it is."""
-        runtime.set_seeds(seed)
-        return cls(architecture, tokenizer, architecture.build(tokenizer).to(runtime.device()).eval())
 
     @property
     def document_fingerprint(self) -> str:

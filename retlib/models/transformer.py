@@ -1,9 +1,7 @@
 """The Transformer as an encoder, in Parts II to V: transformers' BERT over ragged token tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,6 +24,28 @@ HEADS = ("linear", "none")
 GROUP = 32
 
 
+class Framed(NamedTuple):
+    """Rows of a token table as BERT and BART read them: three tensors of shape (rows, T).
+
+    `tokens`, int64, have each row between the tokens that open and end it; then padding. `mask` is True where there is
+    no padding, `inner` at the tokens of the table alone.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    inner: Tensor
+
+
+def frame(table: TokenTable, pad: int, opening: int, end: int, on: torch.device) -> Framed:
+    """Return the rows of a table between two tokens, padded to the longest of them."""
+    lengths = table.lengths[:, None]
+    places = np.arange(int(lengths.max(initial=0)) + 2)
+    inner = (places > 0) & (places <= lengths)
+    tokens = np.full(inner.shape, pad, dtype=np.int64)
+    tokens[:, 0], tokens[places == lengths + 1], tokens[inner] = opening, end, table.ids
+    return Framed(*(torch.from_numpy(part).to(on) for part in (tokens, places < lengths + 2, inner)))
+
+
 class Transformer(nn.Module):
     """BERT, a pooling and a linear head (Chang 2020, section 4.1); a row is encoded as [CLS] tokens [SEP].
 
@@ -43,34 +63,31 @@ class Transformer(nn.Module):
         require(head != "none" or dimension == width, wrong)
         wrong = f"the model has {size} tokens, its vocabulary {len(wordpiece)}: they do not belong together"
         require(size == len(wordpiece), wrong, DataError)
+        wrong = "without layers only the mean says anything of a text: pooling = 'mean'"
+        require(bert.config.num_hidden_layers > 0 or pooling == "mean", wrong)
         self.bert, self.pooling = bert, pooling
         self.token_dropout = 0.0
-        self.dimension = dimension
         self.head = nn.Identity() if head == "none" else nn.Linear(width, dimension)
         self._special = (wordpiece.pad, wordpiece.cls, wordpiece.sep)
 
     @classmethod
-    def from_scratch(
-        cls, wordpiece: WordPiece, layers: int, width: int, dimension: int, pooling: str = "mean", head: str = "linear"
-    ) -> Transformer:
+    def from_scratch(cls, wordpiece: WordPiece, layers: int, width: int, *given: Any, **options: Any) -> Self:
         """Return a randomly initialized BERT; heads have 64 dimensions, feed-forward layers four times its width."""
         from transformers import BertConfig
 
-        wrong = "without layers only the mean says anything of a text: pooling = 'mean'"
-        require(layers > 0 or pooling == "mean", wrong)
         require(width > 0 and width % 64 == 0, f"width = {width} must be a multiple of 64, the size of a head")
         sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
         dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         tokens = {"vocab_size": len(wordpiece), "pad_token_id": wordpiece.pad}
         config = BertConfig(**sizes, intermediate_size=4 * width, **dropout, **tokens)
-        encoder = cls.from_config(config, wordpiece, dimension, pooling, head)
+        encoder = cls.from_config(config, wordpiece, *given, **options)
         if layers == 0:  # what only layers can use begins where it adds nothing
             nn.init.zeros_(encoder.bert.embeddings.position_embeddings.weight)
             nn.init.zeros_(encoder.bert.embeddings.token_type_embeddings.weight)
         return encoder
 
     @classmethod
-    def from_config(cls, config: Any, *given: Any, **options: Any) -> Transformer:
+    def from_config(cls, config: Any, *given: Any, **options: Any) -> Self:
         """Return a randomly initialized BERT as its configuration describes it; else the arguments of the class."""
         from transformers import BertModel
 
@@ -79,13 +96,8 @@ class Transformer(nn.Module):
         return cls(BertModel(config, add_pooling_layer=False), *given, **options)
 
     @classmethod
-    def from_checkpoint(
-        cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str = "cls", head: str = "linear"
-    ) -> Transformer:
-        """Return a pre-trained BERT, found by `retlib.models.checkpoints.folder`; a head that it lacks is new.
-
-        It raises `DataError` if there is none, or if weights, its vocabulary or its head do not fit.
-        """
+    def from_checkpoint(cls, name: str, wordpiece: WordPiece, dimension: int, pooling: str, head: str) -> Self:
+        """Return a pre-trained BERT, found by `retlib.models.checkpoints.folder`; a head that it lacks is new."""
         from transformers import BertModel, logging
 
         place, verbosity = checkpoints.folder(name), logging.get_verbosity()
@@ -146,8 +158,6 @@ class Transformer(nn.Module):
 
     def forward(self, table: TokenTable) -> Tensor:
         """Encode the rows of a token table: shape (rows, dimension)."""
-        if len(table) == 0:
-            return torch.zeros((0, self.dimension), device=self.device)
         table = thinned(self, table)
         if self.layers == 0:
             embeddings = self.bert.get_input_embeddings()
@@ -168,7 +178,8 @@ class Transformer(nn.Module):
         """Return the hidden state of every token of the table, in the order of its flat ids: (tokens, width)."""
         groups, _ = by_length(table)
         states = torch.cat([hidden[text.inner] for hidden, text in self._run(table, groups)])
-        places = TokenTable(np.arange(len(table.ids), dtype=np.int32), table.offsets).take(np.concatenate(groups)).ids
+        every = TokenTable(np.arange(len(table.ids), dtype=np.int32), table.offsets)
+        places = every.take(np.concatenate(groups)).ids
         return states[torch.from_numpy(np.argsort(places)).to(states.device)]
 
     def _run(self, table: TokenTable, groups: list[np.ndarray]) -> Iterator[tuple[Tensor, Framed]]:
@@ -216,28 +227,6 @@ class MaskedLanguageModel(nn.Module):
         states = self.encoder.states(table)
         chosen = states[torch.from_numpy(places).to(states.device)]  # (places, width)
         return self.output(self.transform(chosen))
-
-
-class Framed(NamedTuple):
-    """Rows of a token table as BERT and BART read them: three tensors of shape (rows, T).
-
-    `tokens`, int64, have each row between the tokens that open and end it; then padding. `mask` is True where there is
-    no padding, `inner` at the tokens of the table alone.
-    """
-
-    tokens: Tensor
-    mask: Tensor
-    inner: Tensor
-
-
-def frame(table: TokenTable, pad: int, opening: int, end: int, on: torch.device) -> Framed:
-    """Return the rows of a table between two tokens, padded to the longest of them."""
-    lengths = table.lengths[:, None]
-    places = np.arange(int(lengths.max(initial=0)) + 2)
-    inner = (places > 0) & (places <= lengths)
-    tokens = np.full(inner.shape, pad, dtype=np.int64)
-    tokens[:, 0], tokens[places == lengths + 1], tokens[inner] = opening, end, table.ids
-    return Framed(*(torch.from_numpy(part).to(on) for part in (tokens, places < lengths + 2, inner)))
 
 
 def by_length(table: TokenTable) -> tuple[list[np.ndarray], np.ndarray]:

@@ -3,10 +3,7 @@
 A word is for them what it is for the dense systems (`retlib.data.text.words`).
 """
 
-from __future__ import annotations
-
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array, diags_array, eye_array
 
-from retlib.core.errors import DataError, RetlibError, require, require_one_of, require_positive
+from retlib.core.errors import DataError, require, require_one_of, require_positive
 from retlib.data.text import TokenTable, stop_words, words
 from retlib.retrieval.runs import Lists, make_run
 
@@ -24,8 +21,10 @@ from retlib.retrieval.runs import Lists, make_run
 _EXPANDS = re.compile(r"[a-z0-9]{2,20}")
 
 
-class LexicalSystem(ABC):
+class LexicalSystem:
     """What is fitted to documents and then searched; scores are products of sparse vectors of terms.
+
+    A subclass gives weights of terms, float32: `_index` of documents, (terms, N), and `_queries` of texts, (Q, terms).
 
     >>> scores, rows = BM25().fit(["a cat", "a dog", "cat and dog"]).search(["cat"], 2)
     >>> rows.tolist()
@@ -50,7 +49,6 @@ class LexicalSystem(ABC):
         Equal scores are in the order of rows. Only scores above 0 count; where fewer are, the rest is -1 and -inf.
         """
         require(k >= 1, f"k = {k} results: at least 1 is needed")
-        require(hasattr(self, "_weights"), f"{type(self).__name__} must be fitted before it is searched", RetlibError)
         return _products(self._queries(queries), self._weights, k)
 
     def rank(self, documents: pd.Series, queries: pd.Series, depth: int = 100) -> pd.DataFrame:
@@ -61,21 +59,10 @@ class LexicalSystem(ABC):
     def _terms(self, text: str) -> list[str]:
         return words(text)
 
-    @abstractmethod
-    def _index(self, documents: Sequence[str]) -> csr_array:
-        """Weights of terms in documents, float32, (terms, N)."""
-
-    @abstractmethod
-    def _queries(self, texts: Sequence[str]) -> csr_array:
-        """Weights of terms in queries, float32, (Q, terms)."""
-
 
 @dataclass
 class Identity(LexicalSystem):
-    """Retrieves the document that is the query, letter by letter: the first one, if several are.
-
-    What is left of a score when a system finds nothing but the query itself, in tasks where queries are documents.
-    """
+    """Retrieves the document that is the query, letter by letter: the first one, if several are."""
 
     def _terms(self, text: str) -> list[str]:
         return [text]
@@ -143,8 +130,8 @@ class BM25(LexicalSystem):
         rows = [[self._ids.setdefault(term, len(self._ids)) for term in self._terms(text)] for text in documents]
         model = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numpy", csc_backend="numpy")
         weights = model.build_index_from_ids(list(range(len(self._ids))), rows, show_progress=False)
-        parts = (weights[name] for name in ("data", "indices", "indptr"))
-        return csr_array(tuple(parts), shape=(len(self._ids), len(documents)))
+        shape = len(self._ids), len(documents)
+        return csr_array((weights["data"], weights["indices"], weights["indptr"]), shape)
 
     def _queries(self, texts: Sequence[str]) -> csr_array:
         return _ones(([self._ids[term] for term in self._terms(t) if term in self._ids] for t in texts), len(self._ids))

@@ -1,7 +1,5 @@
 """Ranked lists: searches, runs (frames of `query_id`, `doc_id`, `score`), files and fusion; in every chapter."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,7 +13,6 @@ from retlib.core.errors import DataError, require
 from retlib.data.collection import Collection
 from retlib.data.text import words
 
-RUN_COLUMNS = ["query_id", "doc_id", "score"]
 # Results of a list, however few are shown or fused.
 DEPTH = 1000
 # Scores of results and rows of documents, (Q, any): the best first, row -1 and score -inf for none.
@@ -39,8 +36,8 @@ def make_run(query_ids: Sequence[str], doc_ids: Sequence[str], scores: np.ndarra
     distinct, place = np.unique(row, return_inverse=True)
     alphabetic = documents.take(distinct).argsort().argsort()[place]
     order = np.lexsort((alphabetic, -score, query))
-    columns = queries.take(query[order]), documents.take(row[order]), score[order]
-    return pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
+    ids = {"query_id": queries.take(query[order]), "doc_id": documents.take(row[order])}
+    return pd.DataFrame({**ids, "score": score[order]})
 
 
 def question_search(collection: Collection, search: Callable[[list[str], int], Lists]) -> Search:

@@ -13,7 +13,7 @@ from retlib.data.articles import OutOfTarget
 from retlib.data.collection import SPLITS, Collection
 from retlib.data.splits import hash_position, subsample, with_distractors
 from retlib.evaluation import query_measures
-from retlib.models.decoding import Decoding
+from retlib.models.generator import Decoding
 from retlib.studies.experiment import ArticlesName, CollectionName, Experiment, NonEmpty, Positive, TwoOrMore, validator
 from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import Target

@@ -12,8 +12,7 @@ from pydantic import Field
 from retlib.core.errors import require_one_of
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.models.decoding import Nucleus
-from retlib.models.generator import HEADS, GeneratorArchitecture
+from retlib.models.generator import HEADS, GeneratorArchitecture, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.studies.experiment import ArticlesName, CollectionName, Positive, Rate, Settings, TwoOrMore, validator
 from retlib.systems.query_generation import QueryGenerator

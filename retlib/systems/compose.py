@@ -26,7 +26,7 @@ from retlib.evaluation import measures
 from retlib.models.pair_models import PAIR_MODELS, PairModel
 from retlib.models.retriever import Retriever
 from retlib.retrieval import index, runs
-from retlib.retrieval.late_index import TokenIndex
+from retlib.retrieval.index import TokenIndex
 from retlib.retrieval.lexical import LexicalSystem
 from retlib.retrieval.runs import DEPTH, Lists, Search
 from retlib.systems.query_generation import QueryGenerator

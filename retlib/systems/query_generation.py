@@ -26,8 +26,7 @@ from retlib.data.articles import Articles, OutOfTarget
 from retlib.data.collection import Collection
 from retlib.data.pairs import Pairs
 from retlib.data.splits import hash_position, with_copies
-from retlib.models.decoding import Decoding, Nucleus, passage_keys
-from retlib.models.generator import Generator, GeneratorArchitecture
+from retlib.models.generator import Decoding, Generator, GeneratorArchitecture, Nucleus, passage_keys
 from retlib.systems.ranking import table
 from retlib.systems.system import System, fit
 from retlib.systems.training_data import CollectionQueries

@@ -12,8 +12,6 @@ loss or negatives that are registered (see `retlib.training`), or for another mo
 `retlib.systems.compose`).
 """
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +40,7 @@ from retlib.retrieval import index as indexes
 from retlib.retrieval.runs import Search
 from retlib.systems.ranking import INDEX, Ranker, Target, bm25_lists, dense_searcher, encode_corpus, indexed
 from retlib.training import losses, negatives, trainer
-from retlib.training.dynamics import Watching
+from retlib.training.dynamics import Dynamics, Watching
 from retlib.training.negatives import NEGATIVES, Inputs
 from retlib.training.tasks import Multitask, RetrievalTask, Task
 from retlib.training.trainer import Schedule
@@ -69,7 +67,7 @@ class TrainingData(ABC):
         """What of it takes part in the address of a training; JSON values."""
 
     @abstractmethod
-    def prepare(self, setup: StageSetup, module: nn.Module) -> tuple[Task, Validate]:
+    def prepare(self, setup: "StageSetup", module: nn.Module) -> tuple[Task, Validate]:
         """What the loop trains, and the score of the student on validation data as a function of its weights."""
 
     def query_collections(self, target: Collection) -> list[Collection]:
@@ -143,7 +141,7 @@ class Stage(Schedule):
     def address(self, target: Collection) -> dict[str, Any]:
         """What of it takes part in the address of a training, the sources of loss and negatives included."""
         sources = [losses.LOSSES.source(self.loss), NEGATIVES.source(self.negatives)]
-        parts = {"sources": sources, "watching": self.watching and self.watching.address()}
+        parts = {"sources": sources, "watching": self.watching and asdict(self.watching)}
         return {**self.training_settings, **parts, "data": [each.address(target) for each in self.data]}
 
 
@@ -344,7 +342,7 @@ def train_or_find(kind: str, version: int, address: dict, make_setup: Callable[[
             collections = stage.data[0].query_collections(setup.target)
             alone = stage.trains == "query" and len(collections) == 1
             require(alone, "only a training of the query encoder, on one collection's labels, can be watched")
-            callback = stage.watching.begin(setup.inputs(*collections), student.reads(*collections).query_rows)
+            callback = Dynamics(setup.inputs(*collections), stage.watching, student.reads(*collections).query_rows)
 
         def validate() -> float:
             return float(np.mean([score() for score in scores]))
@@ -355,7 +353,7 @@ def train_or_find(kind: str, version: int, address: dict, make_setup: Callable[[
         if before.name:
             history.upstream_costs |= {**before.history.upstream_costs, before.name: before.history.seconds}
         if stage.watching:
-            stage.watching.end(callback, folder, history)
+            callback.end(folder, history.evaluations[-1]["step"])
         student.save(folder)
 
     return cache.artefact(kind, version, {**address, "threads": runtime.threads()}, make)

@@ -1,25 +1,20 @@
 """What full retrieval shows of a training, step by step, in chapter 41 (Zhan 2020, figures 1 and 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from retlib.core.errors import DataError, require, require_positive
-from retlib.core.history import History
+from retlib.core.errors import DataError, require
 from retlib.data.text import TokenTable
 from retlib.training.negatives import Batch, DeferredBatch, Inputs, StaleLists
 
 CUT = 10  # of the reciprocal rank
 PATHS = "paths.safetensors"
-VERSION = 1  # of what is seen: who changes it raises it
 
 
 @dataclass(frozen=True)
@@ -31,23 +26,7 @@ class Watching:
     depth: int = 200  # of recall and overlaps; the paper's
     followed: tuple[str, ...] = ()  # ids of queries whose encodings are kept every `pace` steps, for maps
     pace: int = 20
-
-    def __post_init__(self) -> None:
-        require_positive(self, "every", "interval", "depth", "pace")
-
-    def address(self) -> dict[str, Any]:
-        """Return what takes part in the address of a training."""
-        return {**asdict(self), "version": VERSION}
-
-    def begin(self, inputs: Inputs, query_rows: Callable[[Sequence[str]], TokenTable]) -> Dynamics:
-        """Return the callback of a training over these inputs; `query_rows` gives token rows of queries by ids."""
-        return Dynamics(inputs, self, query_rows(self.followed))
-
-    def end(self, callback: Dynamics, folder: Path, history: History) -> None:
-        """Write the paths of the followed queries."""
-        if self.followed:
-            callback.follow(history.evaluations[-1]["step"])
-            save_file(callback.paths, folder / PATHS)
+    version: int = 1  # of what is seen: who changes it raises it
 
 
 def paths(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -78,12 +57,13 @@ class Dynamics:
 
     It gives, as means over the batch: `RR@10` and `R@200`; `overlap BM25` and `overlap stale`, the shares of the 200
     retrieved that are in BM25's top 200, and in the list that was fetched at the first look since the last multiple of
-    `interval`.
+    `interval`. `query_rows` gives token rows of queries by ids.
     """
 
-    def __init__(self, inputs: Inputs, watching: Watching, followed: TokenTable) -> None:
+    def __init__(self, inputs: Inputs, watching: Watching, query_rows: Callable[[Sequence[str]], TokenTable]) -> None:
         self.labelled, self.encode, self.index = inputs.source, inputs.encode, inputs.index()
-        self.watching, self.followed, self.bm25 = watching, followed, inputs.bm25(watching.depth)
+        self.watching, self.followed = watching, query_rows(watching.followed)
+        self.bm25 = inputs.bm25(watching.depth)
         self._stale = StaleLists(inputs, watching.interval, watching.depth, watching.every)
         self.paths: dict[str, Tensor] = {}  # `steps` (T,), and `encodings` of F followed queries at each, (T, F, d)
 
@@ -106,10 +86,15 @@ class Dynamics:
         }
 
     def follow(self, step: int) -> None:
-        """Keep the encodings of the followed queries."""
-        if len(self.followed):
+        if self.watching.followed:
             new = {"steps": torch.tensor([step]), "encodings": torch.from_numpy(self.encode(self.followed))[None]}
             self.paths = {name: torch.cat([self.paths.get(name, each[:0]), each]) for name, each in new.items()}
+
+    def end(self, folder: Path, step: int) -> None:
+        """Write the paths of the followed queries, which end at this step."""
+        self.follow(step)
+        if self.paths:
+            save_file(self.paths, folder / PATHS)
 
     def state(self) -> dict[str, Tensor]:
         return {**self._stale.state(), **self.paths}

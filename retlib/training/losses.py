@@ -12,8 +12,6 @@ With ``encodings=True`` it is called as ``loss(scores, targets, queries, documen
 both sides, shapes (B, d) and (N, d), or (B * n, d) where each query has documents of its own.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,11 +20,9 @@ from retlib.core.registry import Registry
 
 POSITIVE, NEGATIVE, IGNORE = 1, 0, -1
 
-
 # What a loss says of itself: whether it takes logits, with the learned scale, or similarities; one positive a row; the
 # encodings of both sides, too; or scores for probabilities, so that the learned shift must start at a fitting one.
-FACTS = {"scaled": True, "one_positive": False, "encodings": False, "absolute": False}
-LOSSES = Registry("loss", **FACTS)
+LOSSES = Registry("loss", scaled=True, one_positive=False, encodings=False, absolute=False)
 register, get, names = LOSSES.register, LOSSES.get, LOSSES.names
 
 

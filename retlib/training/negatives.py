@@ -9,8 +9,6 @@ own, the keyword arguments of its constructor::
         def __init__(self, inputs, n=1, width=5): ...
 """
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -98,13 +96,8 @@ class StaleLists:
     """Lists that are fetched every `interval` steps, with the weights of that moment, for each `every`-th step."""
 
     def __init__(self, inputs: Inputs, interval: int, depth: int, every: int = 1, clock: Clock | None = None) -> None:
-        self.inputs, self.clock, self.interval, self.depth, self.every = (
-            inputs,
-            clock or Clock(),
-            interval,
-            depth,
-            every,
-        )
+        self.inputs, self.clock = inputs, clock or Clock()
+        self.interval, self.depth, self.every = interval, depth, every
         require_positive(self, "interval", "depth", "every")
         self._rows_of_step = partial(rows_of_step, len(inputs.source), inputs.batch_size, inputs.seed)
         self._since = -1
@@ -130,7 +123,6 @@ class StaleLists:
         return {f"stale/{name}": torch.from_numpy(values) for name, values in parts.items()}
 
     def set_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `state` gave."""
         self._since = int(tensors["stale/since"])
         self._queries, self._lists = (tensors[f"stale/{name}"].numpy() for name in ("queries", "lists"))
 

@@ -5,8 +5,6 @@ put together batch by batch and never stored. A new task is one decorated class,
 (`retlib.core.registry`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -186,20 +184,17 @@ class PretrainingPairs:
     A query is a sentence; a document is the title of its article, the separator (``tokenizer.sep``) and a passage; the
     paper says so of ict alone. Tokens beyond `query_length` and `document_length` are cut off. Each pair is drawn from
     one of `tasks`, names in `TASKS`, chosen uniformly. `keep` is the share of the pairs whose query stays in the
-    document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019. It raises
-    `DataError` if the corpus lacks what a task needs.
+    document, where it stands there at all (ict); 0 in Chang 2020, section 3; 0.1 in Lee et al. 2019.
     """
 
     corpus: Corpus
     tasks: Sequence[str]
     separator: int
-    query_length: int = 64
-    document_length: int = 288
+    query_length: int | None = 64
+    document_length: int | None = 288
     keep: float = 0.0
 
     def __post_init__(self) -> None:
-        lengths = {"query_length": self.query_length, "document_length": self.document_length}
-        require(all((length or 0) >= 1 for length in lengths.values()), f"of {lengths} each must be at least 1")
         valid = f"tasks = {list(self.tasks)} must name at least one, and none twice. Valid: {', '.join(names())}."
         require(len(set(self.tasks)) == len(self.tasks) > 0, valid)
         require(0 <= self.keep <= 1, f"keep = {self.keep} is a share, within 0 and 1")
@@ -271,10 +266,7 @@ class MaskedPassages:
 
     corpus: Corpus
     tokenizer: WordPiece
-    length: int = 288
-
-    def __post_init__(self) -> None:
-        require((self.length or 0) >= 1, f"length = {self.length} must be at least 1")
+    length: int | None = 288
 
     def __len__(self) -> int:
         return len(self.corpus.passages) - 1

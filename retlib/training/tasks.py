@@ -1,8 +1,5 @@
 """What the loop trains, in all chapters that train: a module, a batch for every step, and the loss of a batch."""
 
-from __future__ import annotations
-
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -25,8 +22,8 @@ from retlib.training.negatives import Batch, DeferredBatch, Sampler, only_hardes
 from retlib.training.pretraining import Masked, MaskedPassages
 
 
-class Task(ABC):
-    """What the loop trains: a module, a batch for every step, and the loss of a batch."""
+class Task:
+    """What the loop trains: a module, the `batch` of a step, which depends on the step alone, and a batch's `loss`."""
 
     module: nn.Module
     pairs = 1  # that an epoch passes over: pairs, queries or passages
@@ -35,14 +32,6 @@ class Task(ABC):
     def clock(self) -> Clock:
         """Seconds of the parts of training that the task tells apart."""
         return Clock()
-
-    @abstractmethod
-    def batch(self, step: int) -> Any:
-        """Return the batch of a step; it depends on the step alone, so that training can resume."""
-
-    @abstractmethod
-    def loss(self, batch: Any) -> Tensor:
-        """Return the loss of a batch, a scalar."""
 
     def backward(self, batch: Any, autocast: Callable[[], AbstractContextManager]) -> float:
         """Add the gradient of a batch's loss to the parameters; return the loss."""
@@ -56,7 +45,7 @@ class Task(ABC):
         """Return what a checkpoint must hold beside the module, for `set_state`."""
         return {}
 
-    def set_state(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most tasks have no state
+    def set_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Go back to what `state` gave."""
 
 
@@ -75,7 +64,6 @@ class RetrievalTask(Task):
 
     @cached_property
     def clock(self) -> Clock:
-        """Seconds of encoding, of searching and of what else the negatives count, and of the loss."""
         return self.negatives.clock
 
     @property

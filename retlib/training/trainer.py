@@ -1,15 +1,13 @@
 """The one training loop of all chapters: its optimizers, its checkpoints and its history."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from safetensors import safe_open
@@ -113,9 +111,9 @@ class Schedule:
         require_positive(self, *(name for name in ("patience", "chunk") if getattr(self, name) is not None))
         require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, ("float32", "bfloat16"))
-        for each in fields(self):  # so that 15 and 15.0 have one address
-            if each.type.startswith("float") and getattr(self, each.name) is not None:
-                object.__setattr__(self, each.name, float(getattr(self, each.name)))
+        for name, kind in get_type_hints(type(self)).items():  # so that 15 and 15.0 have one address
+            if kind in (float, float | None) and getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def seen(self) -> int:
@@ -158,7 +156,9 @@ def train(
     """
     loop = _Loop(task, schedule, seed, callback)
     path = folder / "checkpoint.safetensors" if folder else None
-    if path is None or not loop.restore(path):
+    if path and path.exists():
+        loop.restore(path)
+    else:
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
     with runtime.progress(total=loop.steps, initial=loop.step, desc=label, unit="step") as bar:
@@ -234,16 +234,14 @@ class _Loop:
         self.task.module.eval()
         with torch.no_grad():
             score = validate()
-        better = not self.history.evaluations or score > self.history.best_score
-        row = {"step": self.step, "loss": loss, "score": score, "seconds": round(self.seconds, 3)}
-        self.history.evaluations.append(row)
-        if better:
+        if not self.history.evaluations or score > self.history.best_score:
             self.history.best_step = self.step
             self.best = {name: tensor.clone() for name, tensor in self.weights.items()}
+        row = {"step": self.step, "loss": loss, "score": score, "seconds": round(self.seconds, 3)}
+        self.history.evaluations.append(row)
 
     def save(self, path: Path) -> None:
-        # One file holds everything, so that no kill can pair new weights with an old step; a kill while it is written
-        # leaves the one before.
+        # One file holds everything, so that no kill can pair new weights with an old step.
         parts = {"module": self.weights, "best": self.best, "task": self.task.state()}
         parts["callback"] = self.callback.state() if self.callback else {}
         for i, optimizer in enumerate(self.optimizers):
@@ -255,10 +253,7 @@ class _Loop:
         save_file(tensors, partial := path.with_suffix(".partial"), metadata={"state": json.dumps(meta)})
         partial.replace(path)
 
-    def restore(self, path: Path) -> bool:
-        # False if there is none.
-        if not path.exists():
-            return False
+    def restore(self, path: Path) -> None:
         with safe_open(path, framework="pt") as opened:
             meta = json.loads(opened.metadata()["state"])
         tensors = load_file(path)
@@ -276,4 +271,3 @@ class _Loop:
             optimizer.load_state_dict(state)
         self.step, self.seconds, self.history = meta["step"], meta["seconds"], History(**meta["history"])
         self.task.clock.seconds.update(meta["parts"])
-        return True

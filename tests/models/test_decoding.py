@@ -9,8 +9,8 @@ import torch
 
 from retlib.core.errors import SettingError
 from retlib.data.text import WordPiece
-from retlib.models.decoding import Beam, Greedy, Nucleus, mixed, nucleus_sample, passage_keys, uniforms
-from retlib.models.generator import Bart, PointerGenerator
+from retlib.models import generator
+from retlib.models.generator import Bart, Beam, Greedy, Nucleus, PointerGenerator, passage_keys
 
 FOUR = WordPiece((*WordPiece.SPECIAL, *"abcd"))
 LETTERS = WordPiece((*WordPiece.SPECIAL, *"abcdefghijkl"))
@@ -136,15 +136,15 @@ def test_samples_have_the_distribution_of_the_nucleus(p):
     probabilities = np.array([0.02, 0.4, 0.1, 0.1, 0.0, 0.3, 0.05, 0.03])
     count = 40_000
     log_p = torch.from_numpy(probabilities).log().float().expand(count, -1)
-    drawn = nucleus_sample(p, log_p, mixed(np.arange(count, dtype=np.uint64)), 3)
+    drawn = generator.nucleus_sample(p, log_p, generator.mixed(np.arange(count, dtype=np.uint64)), 3)
     found = np.bincount(drawn, minlength=8) / count
     np.testing.assert_allclose(found, reference(probabilities, p), atol=5 * 0.5 / count**0.5)
     assert ((found > 0) == (reference(probabilities, p) > 0)).all()
 
 
 def test_random_numbers_are_uniform_and_independent():
-    own = mixed(np.arange(50_000, dtype=np.uint64))
-    one, other, again = uniforms(own, 0, 0), uniforms(own, 1, 0), uniforms(own, 0, 1)
+    own = generator.mixed(np.arange(50_000, dtype=np.uint64))
+    one, other, again = generator.uniforms(own, 0, 0), generator.uniforms(own, 1, 0), generator.uniforms(own, 0, 1)
     for numbers in (one, other, again):
         assert numbers.min() >= 0 and numbers.max() < 1
         counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
@@ -156,7 +156,7 @@ def test_random_numbers_are_uniform_and_independent():
 def test_keys_are_of_the_id_and_the_seed_by_splitmix():
     # The first outputs of SplitMix64 seeded with 1234567 (Vigna's reference implementation).
     steps = np.uint64(1234567) + np.arange(3, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    assert mixed(steps).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert generator.mixed(steps).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
     first, second = passage_keys(pd.Index(["a", "b"]), 0), passage_keys(pd.Index(["b", "c"]), 0)
     assert first[1] == second[0] and len({*first, *second, *passage_keys(pd.Index(["a", "b"]), 1)}) == 5
 
@@ -167,5 +167,3 @@ def test_keys_are_of_the_id_and_the_seed_by_splitmix():
 def test_settings_that_cannot_be_are_named(kind, name, value):
     with pytest.raises(SettingError, match=name):
         kind(**{name: value})
-    with pytest.raises(SettingError):
-        decoded(Greedy(), make_model(), ["a"], longest=0)

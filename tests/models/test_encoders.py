@@ -13,9 +13,9 @@ ROWS = [[3, 1, 1, 4], [0], [5, 5], [2, 6, 3]]
 TABLE = TokenTable.from_rows(ROWS)
 
 
-def bag(sparse=False):
+def bag():
     torch.manual_seed(0)
-    return BagOfWords(7, 5, sparse=sparse)
+    return BagOfWords(7, 5)
 
 
 def means(weight, rows):
@@ -41,7 +41,8 @@ def scores(model, queries, documents, *how, **options):
 def test_dense_and_sparse_gradients_are_equal_and_by_hand():
     gradients = []
     for sparse in (False, True):
-        encoder = bag(sparse)
+        encoder = bag()
+        encoder.sparse = sparse
         encoder(TABLE).sum().backward()
         assert encoder.weight.grad.is_sparse == sparse
         gradients.append(encoder.weight.grad.to_dense())
@@ -52,20 +53,21 @@ def test_dense_and_sparse_gradients_are_equal_and_by_hand():
 
 
 def test_scores_are_cosines_with_the_affine_scale_or_dot_products_that_keep_the_lengths():
-    model = DualEncoder(bag(), scale=3.0)
+    model = DualEncoder(bag())
     model.beta.data.fill_(-0.5)
     vectors = unit(means(model.query_encoder.weight.detach().numpy(), ROWS))
     logits, cosines = scores(model, TABLE, TABLE), scores(model, TABLE, TABLE, scaled=False)
     np.testing.assert_allclose(cosines.detach(), vectors @ vectors.T, atol=1e-6)
-    np.testing.assert_allclose(logits.detach(), 3 * (vectors @ vectors.T) - 0.5, atol=1e-5)
+    np.testing.assert_allclose(logits.detach(), 20 * (vectors @ vectors.T) - 0.5, atol=1e-5)
     assert cosines.detach().abs().max() <= 1 + 1e-6
-    model = DualEncoder(bag(), similarity="dot", scale=2.0)
+    model = DualEncoder(bag(), similarity="dot")
+    model.alpha.data.fill_(2.0)
     vectors = means(model.query_encoder.weight.detach().numpy(), ROWS)
     np.testing.assert_allclose(scores(model, TABLE, TABLE).detach(), 2 * vectors @ vectors.T, atol=1e-5)
 
 
 def test_own_documents_get_the_scores_that_shared_ones_get():
-    model = DualEncoder(bag(), scale=4.0)
+    model = DualEncoder(bag())
     queries = TABLE.take(np.array([0, 2]))
     shared = scores(model, queries, TABLE).detach()
     # Query 0 has documents 1, 3 and 2; query 1 has documents 0, 2 and 1.

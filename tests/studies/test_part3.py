@@ -12,8 +12,7 @@ from retlib.core.errors import DataError, SettingError
 from retlib.data import datasets
 from retlib.data.articles import Articles, OutOfTarget
 from retlib.evaluation import results
-from retlib.models.decoding import Beam, Greedy, Nucleus
-from retlib.models.generator import GeneratorArchitecture
+from retlib.models.generator import Beam, GeneratorArchitecture, Greedy, Nucleus
 from retlib.studies import part3
 from retlib.studies.experiment import CollectionName, Experiment, NonEmpty
 from retlib.systems.query_generation import QueryGenerator

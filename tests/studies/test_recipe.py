@@ -6,8 +6,7 @@ from part3_pages import stub
 from retlib.core.errors import SettingError
 from retlib.data.articles import Articles
 from retlib.models import checkpoints
-from retlib.models.decoding import Nucleus
-from retlib.models.generator import GeneratorArchitecture
+from retlib.models.generator import GeneratorArchitecture, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.studies.recipe import (
     Adaptation,

@@ -11,7 +11,7 @@ from retlib.core.errors import DataError
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
-from retlib.models.decoding import Beam, Nucleus
+from retlib.models.generator import Beam, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.retrieval.lexical import BM25
 from retlib.systems import query_generation

@@ -11,8 +11,7 @@ from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, make
 from retlib.core.errors import DataError, SettingError
 from retlib.data.articles import Articles
 from retlib.data.text import TokenTable, WordPiece
-from retlib.models.decoding import Beam, Found, Greedy, Nucleus
-from retlib.models.generator import Generator
+from retlib.models.generator import Beam, Found, Generator, Greedy, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.systems import query_generation
 from retlib.systems.query_generation import QueryGenerator, generate, tidy, train_generator, writing_pairs

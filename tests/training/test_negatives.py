@@ -121,7 +121,8 @@ def bias(batch_size, corrected, mask_known, batches=250):
     pairs = Pairs(queries, documents, groups=own, log_shares=np.log(counts[own] / len(own)).astype(np.float32))
     torch.manual_seed(0)
     encoder = BagOfWords(DOCUMENTS + 12, 8)
-    model = DualEncoder(encoder, similarity="dot", scale=3.0)
+    model = DualEncoder(encoder, similarity="dot")
+    model.alpha.data.fill_(3.0)
 
     every = TokenTable.from_rows(np.arange(DOCUMENTS)[:, None].tolist())
     F.cross_entropy(model.score(model.queries(queries), model.documents(every)), torch.from_numpy(own)).backward()

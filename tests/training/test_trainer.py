@@ -73,7 +73,9 @@ def make_pairs(seed=5):
 
 def make_task(loss="softmax", sparse=False, seed=0, encoder=None, mask=False):
     torch.manual_seed(seed)
-    module = DualEncoder(encoder or Dropping(WORDS, 6, sparse=sparse), scale=5.0)
+    module = DualEncoder(encoder or Dropping(WORDS, 6))
+    if sparse:
+        module.query_encoder.sparse = True
     return RetrievalTask(module, samplers.in_batch(make_pairs(), 6, seed, mask), loss)
 
 
@@ -108,7 +110,7 @@ def make_judged(vectors=None):
 def make_ranked(make_sampler, loss="ranknet", vectors=None, chunk=None):
     """A task over judged queries, whose sampler is made of them and of what encodes queries and indexes documents."""
     torch.manual_seed(0)
-    module = DualEncoder(Dropping(WORDS, 6), scale=5.0)
+    module = DualEncoder(Dropping(WORDS, 6))
 
     def encoded(side, table):
         training = module.training
@@ -349,7 +351,7 @@ def test_history_says_steps_and_mean_losses():
 )
 def test_a_centred_shift_expects_as_many_positives_as_there_are_and_has_no_gradient(negatives, chunk):
     torch.manual_seed(0)
-    module = DualEncoder(BagOfWords(WORDS, 6), scale=5.0)
+    module = DualEncoder(BagOfWords(WORDS, 6))
     task = RetrievalTask(module, negatives, "cross_entropy", chunk)
     module.beta.data.fill_(3.0)  # wherever it was
     task.centre()
@@ -400,7 +402,7 @@ def shared_out():
 
 def chunked(chunk, encoders="siamese", similarity="cosine", negatives="in batch"):
     torch.manual_seed(1)
-    module = DualEncoder(*ENCODERS[encoders](), similarity=similarity, scale=3.0).double()
+    module = DualEncoder(*ENCODERS[encoders](), similarity=similarity).double()
     return RetrievalTask(module, NEGATIVES[negatives](), LOSSES[negatives], chunk)
 
 
