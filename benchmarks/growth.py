@@ -16,8 +16,8 @@ from benchmarks.training import bag
 from retlib.core import runtime
 from retlib.data.articles import Corpus
 from retlib.data.collection import Article
-from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable, WordPiece, quick_sentences
+from retlib.data.tokenized import LabelledQueries
 from retlib.evaluation.measures import evaluate
 from retlib.models.encoders import encode
 from retlib.retrieval.lexical import BM25

@@ -15,8 +15,8 @@ import torch
 from benchmarks import inputs
 from benchmarks.harness import CASES, Duel, Line, Scale, timed
 from retlib.core import runtime
-from retlib.data.pairs import LabelledQueries
 from retlib.data.text import TokenTable
+from retlib.data.tokenized import LabelledQueries
 from retlib.evaluation.measures import rows_reciprocal_rank
 from retlib.models.encoders import DualEncoder, encode
 from retlib.models.transformer import Transformer

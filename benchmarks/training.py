@@ -24,8 +24,8 @@ from benchmarks.harness import CASES, Duel, Line, Scale, Timed, installed, preci
 from retlib.core import runtime
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.data.pairs import Pairs, rows_of_step
 from retlib.data.text import TokenTable, WordPiece, bert_tokenizer
+from retlib.data.tokenized import Pairs, rows_of_step
 from retlib.models.encoders import BagOfWords, DualEncoder, encode
 from retlib.models.transformer import Transformer
 from retlib.training.negatives import InBatch, Inputs

@@ -15,9 +15,8 @@ from retlib.core.errors import DataError, require
 from retlib.core.history import Cost
 from retlib.data import datasets
 from retlib.data.collection import Collection
-from retlib.data.pairs import rows_of_step
 from retlib.data.text import TokenTable, Vocabulary
-from retlib.data.tokenized import texts
+from retlib.data.tokenized import rows_of_step, texts
 from retlib.models import baselines
 from retlib.models.retriever import Architecture
 from retlib.retrieval import index as indexes

@@ -24,8 +24,8 @@ from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles, OutOfTarget
 from retlib.data.collection import Collection
-from retlib.data.pairs import Pairs
 from retlib.data.splits import hash_position, with_copies
+from retlib.data.tokenized import Pairs
 from retlib.models.generator import Decoding, Generator, GeneratorArchitecture, Nucleus, passage_keys
 from retlib.systems.ranking import table
 from retlib.systems.system import System, fit

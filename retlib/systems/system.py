@@ -28,9 +28,8 @@ from retlib.core.errors import require, require_one_of
 from retlib.core.history import Cost
 from retlib.data.articles import Articles
 from retlib.data.collection import Collection
-from retlib.data.pairs import LabelledQueries, take
 from retlib.data.text import Tokenizer, TokenTable, Vocabulary
-from retlib.data.tokenized import TokenizedCollection, tokens_key
+from retlib.data.tokenized import LabelledQueries, TokenizedCollection, take, tokens_key
 from retlib.evaluation import measures
 from retlib.models import checkpoints
 from retlib.models.encoders import BagOfWords, DualEncoder

@@ -14,11 +14,10 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.articles import Articles, Corpus
 from retlib.data.collection import Article, Collection
-from retlib.data.pairs import Pairs, PairSource
 from retlib.data.passages import sentences_of
 from retlib.data.splits import hash_position, split_by_position
 from retlib.data.text import WordPiece
-from retlib.data.tokenized import TokenizedCollection
+from retlib.data.tokenized import Pairs, PairSource, TokenizedCollection
 from retlib.evaluation import measures
 from retlib.models.encoders import DualEncoder
 from retlib.models.retriever import Retriever

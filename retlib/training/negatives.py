@@ -23,8 +23,8 @@ from torch import Tensor
 from retlib.core.errors import DataError, RetlibError, require, require_one_of, require_positive
 from retlib.core.registry import Registry
 from retlib.core.runtime import Clock
-from retlib.data.pairs import RELEVANT, LabelledQueries, PairSource, pairs_in_batch, rows_of_step, take
 from retlib.data.text import TokenTable
+from retlib.data.tokenized import RELEVANT, LabelledQueries, PairSource, pairs_in_batch, rows_of_step, take
 from retlib.retrieval.index import Index
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 
@@ -41,7 +41,7 @@ register, names = NEGATIVES.register, NEGATIVES.names
 class Inputs:
     """What a sampler is made of: the pairs of a step, and how queries are encoded and searched."""
 
-    source: PairSource  # `retlib.data.pairs.LabelledQueries` for samplers that choose among all documents
+    source: PairSource  # `retlib.data.tokenized.LabelledQueries` for samplers that choose among all documents
     batch_size: int  # at most; there are never more than queries
     seed: int  # of the order of the queries, and of what is drawn for them
     # Encodes queries with the current weights: float32, shape (rows, d).
@@ -59,7 +59,7 @@ class Batch:
     targets: Tensor  # int8, (B, N) or (B, n); see `retlib.training.losses`
     shared: bool
     log_shares: Tensor | None = None  # float32, (N,): what a sampled softmax subtracts from a document's scores
-    rows: np.ndarray | None = None  # (B,): the queries' in `retlib.data.pairs.LabelledQueries`, if they come from there
+    rows: np.ndarray | None = None  # (B,): the queries' in `LabelledQueries`, if they come from there
     hardest: bool = False  # of the negatives of a query only the highest-scoring one takes part
     exact: bool = False  # products in float32: what ranks side by side differs by less than bfloat16 tells apart
     vectors: Tensor | None = None  # float32, (M, d): a memory bank behind the shared documents; N + M targets then

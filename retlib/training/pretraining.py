@@ -17,8 +17,8 @@ from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.core.registry import Registry
 from retlib.data.articles import Corpus
-from retlib.data.pairs import Pairs, pairs_in_batch
 from retlib.data.text import TokenTable, WordPiece, concatenate, offsets_of
+from retlib.data.tokenized import Pairs, pairs_in_batch
 from retlib.training.negatives import check_rows
 
 KEPT = -1  # in place of a sentence's row: none was removed

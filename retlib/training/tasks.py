@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from retlib.core.errors import require
 from retlib.core.runtime import Clock
-from retlib.data.pairs import Pairs, PairSource
 from retlib.data.text import TokenTable
+from retlib.data.tokenized import Pairs, PairSource
 from retlib.models.encoders import DualEncoder
 from retlib.training import losses
 from retlib.training.negatives import Batch, DeferredBatch, Sampler, only_hardest

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError, RetlibError, SettingError
-from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
+from retlib.data.tokenized import LabelledQueries, rows_of_step
 from retlib.retrieval import index
 from retlib.training import negatives
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE

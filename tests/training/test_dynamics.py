@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import SettingError
-from retlib.data.pairs import LabelledQueries, rows_of_step
 from retlib.data.text import TokenTable
+from retlib.data.tokenized import LabelledQueries, rows_of_step
 from retlib.retrieval import index
 from retlib.training.dynamics import Dynamics, Watching, overlap, reciprocal_rank
 from retlib.training.negatives import DeferredBatch, Inputs

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retlib.core.errors import DataError, SettingError
-from retlib.data.pairs import Pairs, rows_of_step
 from retlib.data.text import TokenTable
+from retlib.data.tokenized import Pairs, rows_of_step
 from retlib.models.encoders import BagOfWords, DualEncoder
 from retlib.training.losses import IGNORE, NEGATIVE, POSITIVE
 from retlib.training.tasks import RetrievalTask

@@ -20,8 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from retlib.core import runtime
 from retlib.core.errors import RetlibError, SettingError
-from retlib.data.pairs import LabelledQueries, Pairs
 from retlib.data.text import TokenTable, WordPiece
+from retlib.data.tokenized import LabelledQueries, Pairs
 from retlib.models.encoders import BagOfWords, BagOfWordsMLP, DualEncoder, encode
 from retlib.retrieval import index
 from retlib.training import losses, trainer
