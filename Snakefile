@@ -22,16 +22,15 @@ runtime.set_threads()  # the jobs inherit it
 ROOT = Path(workflow.basedir)
 PROFILE = str(config.get("profile", "quick"))
 if "sweep" in config:
-    from retlib.workflow import sweep
-
-    PLANS, FOLDER = sweep.read(Path(config["sweep"]), ROOT)[1], sweep.folder(Path(config["sweep"]))
+    PLANS = notebooks.read_sweep(ROOT, Path(config["sweep"]))[1]
+    FOLDER = runtime.build_dir() / "sweeps" / Path(config["sweep"]).stem
 else:
-    SEEDS = [int(seed) for seed in str(config.get("seeds", "")).split()] or None
+    SEEDS = [int(seed) for seed in str(config.get("seeds", "")).split()]
     PLANS, FOLDER = notebooks.plan(ROOT, PROFILE, SEEDS), runtime.build_dir() / PROFILE
 PAGES = f"{FOLDER}/pages/_build/html/index.html"
 PYTHON = Path(sys.executable)
 BOOK = sorted(path for name in ("_*.yml", "book/**/*.*", "retlib/**/*.py") for path in ROOT.glob(name))
-URGENCY = notebooks.urgency(PLANS, PROFILE)
+URGENCY = {name: place for place, name in enumerate(reversed(PLANS), 1)}  # what others come after stands before them
 STAMPS = {name: notebooks.stamp(ROOT, page) for name, page in PLANS.items()}
 
 

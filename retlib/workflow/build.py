@@ -1,6 +1,4 @@
-"""`make book`: Snakemake decides what is stale and runs it; this module starts it, ends what it leaves, and sums up."""
-
-from __future__ import annotations
+"""`make book` and sweeps: Snakemake decides what is stale and runs it; this starts it, ends what it leaves, sums up."""
 
 import os
 import re
@@ -14,19 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+import pandas as pd
 import psutil
 from filelock import FileLock, Timeout
 
-from retlib.core import cache, runtime
+from retlib.core import runtime
+from retlib.core.errors import require_one_of
+from retlib.evaluation import results
 from retlib.workflow import notebooks
 
 # Set in the environment of every process of a run, kernels included, to the run's folder.
 MARK = "RETLIB_RUN"
+VARIED = "varied "  # before the names of parameters in a frame: some are called as a recorded column is
 
 
-def build(
-    profile: str, jobs: int, seeds: Sequence[int] | None = None, options: Sequence[str] = (), only: Sequence[str] = ()
-) -> int:
+def build(profile: str, jobs: int, seeds: Sequence = (), options: Sequence = (), only: Sequence = ()) -> int:
     """Bring the book of a profile up to date; return 0, or 1 when a notebook or the pages failed.
 
     With `only`, these and those that they come after run, and the pages are left. `options` go to Snakemake.
@@ -39,9 +39,38 @@ def build(
     return run(runtime.build_dir() / profile, jobs, settings, options, only)
 
 
-def run(
-    folder: Path, jobs: int, settings: Mapping[str, object], options: Sequence[str] = (), only: Sequence[str] = ()
-) -> int:
+def sweep(path: Path, jobs: int) -> tuple[pd.DataFrame, int]:
+    """Run what a sweep's file asks for and is not up to date; return its `summary`, and 1 when a notebook failed.
+
+    All rows, with a column for each varied parameter, are in `results.csv` beside the executed copies.
+    """
+    settings, pages = notebooks.read_sweep(runtime.root(), path)
+    folder, frames = runtime.build_dir() / "sweeps" / path.stem, []
+    code = run(folder, jobs, {"sweep": path.resolve()}, only=[*pages])
+    for (name, page), point in zip(pages.items(), settings.points, strict=True):
+        if (folder / "notebooks" / f"{name}.ipynb").exists():
+            own = results.own_folder(page.parameters["profile"], settings.notebook, page.parameters)
+            varied = {VARIED + each: str(value) for each, value in point.items()}
+            frames.append(results.Results.read(own).rows.assign(**varied))
+    if not frames:
+        return pd.DataFrame(), code
+    rows = pd.concat(frames, ignore_index=True)
+    rows.to_csv(folder / "results.csv", index=False)
+    print(f"Every row: {folder / 'results.csv'}")
+    return summary(rows, settings.measure), code
+
+
+def summary(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Return the mean of a measure on the test split of each combination, its spread and number of seeds."""
+    rows = rows[rows["split"] == "test"]
+    require_one_of("measure", measure, rows["measure"].unique())
+    columns = [*(name for name in rows if name.startswith(VARIED)), "system", "collection"]
+    groups = rows[rows["measure"] == measure].groupby(columns, sort=False)["value"]
+    table = groups.agg(["mean", "std", "count"]).reset_index()
+    return table.rename(columns={"mean": measure, "std": "deviation over seeds", "count": "seeds"})
+
+
+def run(folder: Path, jobs: int, settings: Mapping, options: Sequence = (), only: Sequence = ()) -> int:
     """Bring what the Snakefile makes with these settings up to date, or `only` some copies; 0, or 1 when one failed."""
     command = [
         sys.executable, "-m", "snakemake", "--snakefile", str(runtime.root() / "Snakefile"), "--cores", str(jobs),
@@ -50,19 +79,18 @@ def run(
         *(str(folder / "notebooks" / f"{name}.ipynb") for name in only),
         *options, "--config", *(f"{name}={value}" for name, value in settings.items()),
     ]  # fmt: skip
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
-    with suppress(Timeout):
+    try:
         lock.acquire(timeout=0)
-    if not lock.is_locked:
+    except Timeout:
         print(f"Another run is at work in {folder}; waiting for it.", flush=True)
         lock.acquire()
     _end_processes(folder)  # those of a killed run
-    for name in ("running", "failed"):
+    for name in ("running", "failed", "logs"):
         shutil.rmtree(folder / name, ignore_errors=True)
     if not (folder / "html" / "index.html").exists():
         shutil.rmtree(folder / "pages", ignore_errors=True)  # so that Snakemake builds and publishes them
-    (folder / "logs" / "pages.log").unlink(missing_ok=True)
+    (folder / "logs").mkdir()
     start = time.time()
     code = _snakemake(command, folder)
     ran = sum(path.stat().st_mtime >= start for path in (folder / "notebooks").glob("*.ipynb"))
@@ -75,8 +103,7 @@ def run(
 
 
 def _end_processes(folder: Path) -> None:
-    every = psutil.process_iter(["environ"])
-    marked = [one for one in every if (one.info["environ"] or {}).get(MARK) == str(folder) and one.pid != os.getpid()]
+    marked = [one for one in psutil.process_iter(["environ"]) if (one.info["environ"] or {}).get(MARK) == str(folder)]
     for one in marked:
         with suppress(psutil.Error):
             one.kill()
@@ -95,7 +122,7 @@ def _snakemake(command: list[str], folder: Path) -> int:
 
 
 def _troubles(folder: Path) -> Iterator[str]:
-    if cache.is_full(folder):
+    if shutil.disk_usage(folder).free < 2**20:
         yield f"The disk is full: {folder} has no room left."
     failed = sorted((folder / "failed").glob("*.ipynb"))
     for copy in failed:

@@ -1,7 +1,5 @@
 """The command line: `python -m retlib …`."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -12,7 +10,6 @@ import click
 
 from retlib.core import notebook_files, runtime
 from retlib.core.errors import DataError, RetlibError, require, require_one_of
-from retlib.core.notebook_files import EXPLORE
 
 # A command imports what it needs itself, so that help comes at once.
 PROFILES = notebook_files.profiles(runtime.root())
@@ -39,27 +36,24 @@ def main() -> None:
     """Honest, runnable reproduction of dense-retrieval research."""
 
 
-def _seeds_of(context: click.Context, option: click.Parameter, text: str) -> list[int] | None:
-    seeds = [click.IntRange(0, 2**31 - 1).convert(seed, option, context) for seed in text.split()]
-    if len({*seeds}) < len(seeds):
-        raise click.BadParameter(f"{text!r} names a seed twice")
-    return seeds or None
+def _seeds_of(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+    return [*dict.fromkeys(click.IntRange(0, 2**31 - 1).convert(seed, option, context) for seed in text.split())]
 
 
 _others = click.Argument(["options"], nargs=-1, type=click.UNPROCESSED)
 _file = click.Argument(["file"], type=click.Path(path_type=Path, dir_okay=False, exists=True))
 _option = partial(click.Option, show_default=True)
 _names = partial(click.Argument, ["names"], nargs=-1, required=True)
+_chapters = _names(metavar="CHAPTER...", type=click.Choice(notebook_files.names(runtime.root())))
 _format = _option(["--format", "form"], type=click.Choice(("text", "csv")), default="text")
 _profile = _option(["--profile"], type=click.Choice(PROFILES), default="quick")
-_recorded_profile = _option(["--profile"], type=click.Choice([*PROFILES, EXPLORE]), default="quick")
+_recorded_profile = _option(["--profile"], type=click.Choice([*PROFILES, notebook_files.EXPLORE]), default="quick")
 _jobs = _option(["--jobs"], type=click.IntRange(1), default=2, help="notebooks that run side by side")
 _seeds = click.Option(["--seeds"], default="", callback=_seeds_of, help='in place of the profile\'s, as in "0 1 2"')
 
 
 def _show(frame, form: str) -> None:
-    is_csv = form == "csv"
-    text = frame.to_csv(index=False) if is_csv else frame.to_string(index=False, float_format="{:.6g}".format)
+    text = frame.to_csv(index=False) if form == "csv" else frame.to_string(index=False, float_format="{:.6g}".format)
     click.echo(text.rstrip("\n"))
 
 
@@ -68,13 +62,13 @@ def _recorded(profile: str):
     from retlib.evaluation import results
 
     frame = results.rows(profile)
-    how = "Run a notebook." if profile == EXPLORE else f"Run: make book PROFILE={profile}"
+    how = "Run a notebook." if profile == notebook_files.EXPLORE else f"Run: make book PROFILE={profile}"
     require(len(frame) > 0, f"nothing is recorded at profile {profile!r}. {how}", DataError)
     return frame
 
 
 @main.command(params=[_profile, _jobs, _seeds, _others], context_settings={"ignore_unknown_options": True})
-def build(profile: str, jobs: int, seeds: list[int] | None, options: tuple[str, ...]) -> None:
+def build(profile: str, jobs: int, seeds: list[int], options: tuple[str, ...]) -> None:
     """Run the notebooks of a profile that are not up to date, and build the pages: `make book`.
 
     Further OPTIONS go to Snakemake. The exit code is 1 if a notebook or the pages failed.
@@ -99,8 +93,7 @@ def fetch(name: str) -> None:
     """Download data set NAME, check its checksum, and put it into place."""
     from retlib.data.datasets import catalogue
 
-    for line in catalogue.fetch(name):
-        click.echo(line)
+    click.echo("\n".join(catalogue.fetch(name)))
 
 
 _system = click.Option(["--system"], default="", help="a saved retriever or public encoder: folder, package, hub name")
@@ -114,28 +107,25 @@ def search(corpus: str, question: str, system: str, depth: int) -> None:
     With a system what it finds, too, and both lists as one; it encodes the corpus once.
     """
     # What BM25 alone needs: no torch.
-    from retlib.data import datasets
-    from retlib.data.tokenized import texts
-    from retlib.retrieval.lexical import BM25, STEMMED
-    from retlib.retrieval.runs import check_question, question_search, result_list
+    from retlib.data import datasets, tokenized
+    from retlib.retrieval import lexical, runs
 
-    check_question(question)  # before a corpus is read, as are the weights
+    runs.check_question(question)  # before a corpus is read, as are the weights
     datasets.COLLECTIONS.get(corpus, "CORPUS")
+    bm25, systems = lexical.BM25(**lexical.STEMMED), {}
     if system:
-        from retlib.models import checkpoints
-        from retlib.models.retriever import Architecture
+        from retlib.models import checkpoints, retriever
         from retlib.systems.compose import Fused, Lexical, System, Target
 
         checkpoints.digest(system)
-        encoder = System(Architecture.of_checkpoint(system))
+        encoder = System(retriever.Architecture.of_checkpoint(system))
+        systems = {Path(system).name: encoder, "both": Fused((Lexical(bm25), encoder), (0.5, 0.5))}
     collection = datasets.load(corpus)
-    searches = {"BM25": question_search(collection, BM25(**STEMMED).fit(texts(collection).tolist()).search)}
-    if system:
-        both = Fused((Lexical(BM25(**STEMMED)), encoder), (0.5, 0.5))
-        for name, each in {Path(system).name: encoder, "both": both}.items():
-            searches[name] = each.searcher(Target(collection), 0)
+    searches = {"BM25": runs.question_search(collection, bm25.fit(tokenized.texts(collection).tolist()).search)}
+    for name, each in systems.items():
+        searches[name] = each.searcher(Target(collection), 0)
     for name, search in searches.items():
-        rows = result_list(collection, question, depth, search)
+        rows = runs.result_list(collection, question, depth, search)
         click.echo(f"\n{name}" + ("" if len(rows) else ": no match"))
         for row in rows.itertuples():
             click.echo(f"{row.rank:3}  {row.doc_id}: {one_line(f'{row.title} {row.text}')}")
@@ -153,13 +143,11 @@ def advise(place: str, minutes: int) -> None:
     """
     from retlib.data import datasets
     from retlib.report import own_corpus
-    from retlib.workflow.execute import run_cells
+    from retlib.workflow import execute
 
-    form = "folder" if Path(place).is_dir() else "csv"
-    require(":" in place or not Path(place).exists(), f"PLACE = {place!r} needs a form before it: {form}:{place}")
     datasets.COLLECTIONS.get(place, "PLACE")
     notebook = runtime.root() / "notebooks" / f"{own_corpus.NAME}.ipynb"
-    page = run_cells(notebook, corpora=[place], minutes=minutes)
+    page = execute.run_cells(notebook, corpora=[place], minutes=minutes)
     ((name, table),), facts = page["advice"].items(), page["data"].iloc[0].dropna()
     click.echo("\n" + ", ".join(f"{fact}: {value}" for fact, value in facts.items()))
     by = "its own labels" if page["judging"].get(name) == "own" else "the labels of other corpora"
@@ -210,17 +198,16 @@ def claims(name: str, profile: str, form: str) -> None:
 
 
 @main.command(params=[_names(metavar="CLAIM..."), _profile, _jobs, _seeds])
-def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | None) -> None:
+def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int]) -> None:
     """Run the notebooks that test a CLAIM, and those that they need; then print the verdict.
 
     A claim's name stands below it in the book and in what `claims` prints. What is up to date is not run
     again. The exit code is 1 if a notebook failed.
     """
-    from retlib.report import ledger, tables
-    from retlib.report.papers import papers_table
+    from retlib.report import ledger, papers, tables
     from retlib.workflow import build
 
-    chosen = papers_table("claims").set_index("id")
+    chosen = papers.papers_table("claims").set_index("id")
     for name in names:
         require_one_of("CLAIM", name, chosen.index)
     if code := build.build(profile, jobs, seeds, only=sorted({*chosen.loc[list(names), "chapter"]})):
@@ -230,42 +217,39 @@ def rerun(names: tuple[str, ...], profile: str, jobs: int, seeds: list[int] | No
         _show(tables.flat(verdicts[verdicts["id"].isin(names)]), "text")
 
 
-@main.command(params=[_names(metavar="CHAPTER..."), _profile])
+@main.command(params=[_chapters, _profile])
 def record(names: tuple[str, ...], profile: str) -> None:
     """Run each CHAPTER anew, and keep its rows in data/reference as the published ones of the profile.
 
     What is trained stays in the build folder: stop it when you like, and call it again.
     """
     from retlib.evaluation import results
-    from retlib.workflow import notebooks
-    from retlib.workflow.execute import execute
+    from retlib.workflow import execute, notebooks
 
     plans = notebooks.plan(runtime.root(), profile)
     for name in names:
-        require_one_of("CHAPTER", name, plans)
         wrong = f"{name} shows recorded rows at {profile!r}: its data are not here (python -m retlib datasets)"
         require(plans[name].parameters["source"] == "run", wrong)
     for name in sorted(names):
-        execute(plans[name], runtime.build_dir() / profile, name)
+        execute.execute(plans[name], runtime.build_dir() / profile, name)
         if recorded := results.load(name, profile, "run"):
             recorded.save(results.reference_folder(profile, name))
 
 
-@main.command(params=[_names(metavar="CHAPTER..."), _profile])
+@main.command(params=[_chapters, _profile])
 def draw(names: tuple[str, ...], profile: str) -> None:
     """Draw each recorded CHAPTER from its rows, training nothing, and write the table of its claims beside them."""
     from retlib.evaluation import results
-    from retlib.workflow import notebooks
-    from retlib.workflow.execute import run_cells
+    from retlib.workflow import execute, notebooks
 
     plans = notebooks.plan(runtime.root(), profile)
     for name in names:
-        require_one_of("CHAPTER", name, plans)
         # The answer on top is left out: it may be for other verdicts.
-        page = run_cells(plans[name].notebook, **{**plans[name].parameters, "profile": profile, "source": "reference"})
-        if (table := page["experiment"].results.tables.get("claims")) is not None:
-            results.publish_table(profile, name, "claims", table)
-            click.echo(f"{name}: {len(table)} contrasts")
+        given = {**plans[name].parameters, "profile": profile, "source": "reference"}
+        tables = execute.run_cells(plans[name].notebook, **given)["experiment"].results.tables
+        if "claims" in tables:
+            results.publish_table(profile, name, "claims", tables["claims"])
+            click.echo(f"{name}: {len(tables['claims'])} contrasts")
 
 
 @main.command(params=[_profile, _format])
@@ -294,13 +278,10 @@ def sweep(file: Path, jobs: int, form: str) -> None:
     Prints the means over seeds; every row is in the build folder, under the name of FILE. Combinations that
     are there are not run again. The exit code is 1 if one failed.
     """
-    from retlib.workflow import sweep
+    from retlib.workflow import build
 
     with redirect_stdout(sys.stderr):
-        rows, code = sweep.run(file, jobs)
-    if len(rows):
-        rows.to_csv(sweep.folder(file) / "results.csv", index=False)
-        measure = sweep.read(file, runtime.root())[0].measure
-        _show(sweep.summary(rows, measure).round(4), form)
-        click.echo(f"Every row: {sweep.folder(file) / 'results.csv'}", err=True)
+        table, code = build.sweep(file, jobs)
+    if len(table):
+        _show(table.round(4), form)
     sys.exit(code)

@@ -1,7 +1,5 @@
 """One notebook: through papermill, which leaves an executed copy, or its cells in this process (all chapters)."""
 
-from __future__ import annotations
-
 import json
 import linecache
 import os
@@ -29,7 +27,7 @@ class Page:
     notebook: Path
     parameters: Mapping[str, Any] = field(default_factory=dict)
     after: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, Any] = field(default_factory=dict)
 
 
 def execute(page: Page, folder: Path, name: str) -> Path:
@@ -63,10 +61,8 @@ def execute(page: Page, folder: Path, name: str) -> Path:
         with mock.patch.dict(os.environ, MPLBACKEND="module://matplotlib_inline.backend_inline"):
             try:
                 run()
-            except RuntimeError as error:
-                if type(error) is not RuntimeError:
-                    raise
-                run()  # two kernels that begin at once may choose one port, and one of them never answers
+            except RuntimeError:  # a kernel died, or never answered: two that begin at once may choose one port
+                run()
     except Exception as error:
         if running.exists():
             running.replace(failed)
@@ -75,7 +71,7 @@ def execute(page: Page, folder: Path, name: str) -> Path:
     return running.replace(done)
 
 
-def fill(cells: Iterable[dict], words: Mapping[str, str]) -> None:
+def fill(cells: Iterable[dict], words: Mapping[str, Any]) -> None:
     """Put words in the place of each ``{{ name }}`` in the Markdown among a notebook's cells."""
     for cell in cells:
         if cell["cell_type"] == "markdown":

@@ -235,7 +235,6 @@ def test_whatever_a_page_is_made_of_makes_it_stale(tmp_path, monkeypatch):
 
     def changed():
         nonlocal before
-        notebooks._state.cache_clear()
         then, before = before, stamps(tmp_path)
         return {name for name in before if before[name] != then[name]}
 

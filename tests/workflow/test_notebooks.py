@@ -105,38 +105,23 @@ def test_what_a_profile_does_not_list_may_be_drawn_from_what_another_recorded(to
     assert [*plans.items()] == [*zip(("1_a", "2_b", "3_c"), expected, strict=True)]
 
 
-def test_what_takes_longest_with_all_that_waits_for_it_comes_first(monkeypatch):
-    monkeypatch.setattr(notebooks, "cost", lambda name, _: ({"short": 100, "alone": 30}.get(name, 0), 0))
-    after = {"last": ("middle", "short"), "middle": ("first",), "first": (), "short": (), "alone": (), "rowless": ()}
-    plans = {name: Page(ROOT, {}, others) for name, others in after.items()}
-    assert notebooks.urgency(plans, "toy") == {
-        "first": 30,
-        "middle": 20,
-        "short": 120,
-        "last": 10,
-        "alone": 40,
-        "rowless": 110,
-    }
-
-
 @pytest.mark.parametrize(
     ("entries", "names"),
     [
         ({"others": "tyo"}, "'tyo'"),
-        ({"others": "circle"}, "'circle'"),  # which has others of its own
         ({"9_z": {}}, "9_z.*1_a, 2_b, 3_c"),
         ({"2_b": {"parameters": {"wiat": 1}}}, "wiat.*'wait'"),
         ({"2_b": {"parametres": {}}}, "2_b.*parametres.*'parameters'"),
         ({"2_b": {"after": ["nobody"]}}, "nobody"),
         ({"2_b": {"needs": ["nothing-of-the-kind"]}}, "nothing-of-the-kind.*quora"),
-        ({"2_b": 0}, "2_b in toy.yaml"),
+        ({"2_b": 1}, "2_b in toy.yaml"),
+        ({"others": ["toy"]}, "'toy'"),
         ({"2_b": {"after": "1_a"}}, "2_b in toy.yaml.*after"),
         ({"2_b": {"parameters": ["wait"]}}, "2_b in toy.yaml.*parameters"),
     ],
 )
 def test_a_wrong_profile_is_refused(toy, entries, names):
     toybook.set_profile(toy, "toy", entries)
-    toybook.set_profile(toy, "circle", {"others": "toy"})
     with pytest.raises((SettingError, DataError), match=names):
         notebooks.plan(toy, "toy")
     with pytest.raises(SettingError, match="tyo.*'toy'"):

@@ -10,7 +10,7 @@ from papermill.cli import papermill as papermill_cli
 from prose import BOOK, OF_A_BOOK, ROOT, call, commands
 
 from retlib.core import notebook_files
-from retlib.workflow import sweep
+from retlib.workflow import notebooks
 from retlib.workflow.cli import main
 
 PAPERMILL = [command for command in commands() if command.startswith(".venv/bin/papermill")]
@@ -33,7 +33,7 @@ def test_every_command_of_the_prose_is_tried():
 def test_a_command_of_the_package(command, own_build):
     _, _, _, name, *arguments = shlex.split(command)
     if name == "sweep":  # test_sweep.py runs one
-        assert sweep.read(ROOT / arguments[0], ROOT)[1]
+        assert notebooks.read_sweep(ROOT, ROOT / arguments[0])[1]
         arguments = ["--help"]
     done = CliRunner().invoke(main, [name, *arguments])
     assert done.exit_code == 0, done.output

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from retlib.core import runtime
 from retlib.core.errors import DataError, SettingError
 from retlib.evaluation import results
-from retlib.workflow import cli, sweep
+from retlib.workflow import build, cli, notebooks
 
 BODY = """
 from retlib.evaluation.results import Results, own_folder
@@ -48,23 +48,22 @@ def written(root, **changes):
 @pytest.mark.slow
 def test_every_combination_is_run_once(root):
     path = written(root)
-    rows, code = sweep.run(path, jobs=2)
+    table, code = build.sweep(path, jobs=2)
     assert code == 0
-    table = sweep.summary(rows, "R@1")
-    expected = {(s, r, n): s * r + 1 + (n == "b") for s in (1, 10) for r in (0.5, 2.0) for n in "ab"}
+    expected = {(str(s), str(r), n): s * r + 1 + (n == "b") for s in (1, 10) for r in (0.5, 2.0) for n in "ab"}
     assert table.set_index(["varied size", "varied rate", "system"])["R@1"].to_dict() == expected
     assert (table["seeds"] == 2).all() and table["deviation over seeds"].round(4).eq(1.4142).all()
     assert len(set(results.rows("explore")["experiment"])) == 4  # explorations like any others
     # What is there is not run again, whatever else is asked for.
     before = stamps(path)
-    rows, _ = sweep.run(written(root, vary={"size": [10, 100], "rate": [2.0]}), jobs=2)
-    assert sorted(rows["varied size"].unique()) == [10, 100]
+    table, _ = build.sweep(written(root, vary={"size": [10, 100], "rate": [2.0]}), jobs=2)
+    assert sorted(table["varied size"].unique()) == ["10", "100"]
     after = stamps(path)
     assert len(before) == 4 and len(after) == 5 and before.items() <= after.items()
 
 
 def stamps(path):
-    return {path: path.stat().st_mtime_ns for path in sweep.folder(path).glob("notebooks/*.ipynb")}
+    return {each: each.stat().st_mtime_ns for each in runtime.build_dir().glob(f"sweeps/{path.stem}/notebooks/*.ipynb")}
 
 
 @pytest.mark.slow
@@ -77,28 +76,26 @@ def test_a_failed_combination_is_named_and_the_others_are_there(root):
 
 
 def test_names_are_names_of_files(root):
-    _, pages = sweep.read(written(root, vary={"size": ["a/b", "ab", {"a": "b"}, "x" * 300]}, set=None), root)
+    _, pages = notebooks.read_sweep(root, written(root, vary={"size": ["a/b", "ab", {"a": "b"}, "x" * 300]}, set=None))
     assert len(pages) == 4 and all("/" not in name and len(name) < 200 for name in pages)
 
 
 def test_a_value_within_a_parameter_varies_and_the_profile_s_others_stay(root):
     toybook.set_profile(root, "toy", {"1_a": {"parameters": {"recipe": {"layers": 2, "width": 64}}}})
-    _, pages = sweep.read(written(root, set={"recipe.width": 128}, vary={"recipe.layers": [0, 1]}), root)
+    _, pages = notebooks.read_sweep(root, written(root, set={"recipe.width": 128}, vary={"recipe.layers": [0, 1]}))
     assert [page.parameters["recipe"] for page in pages.values()] == [
         {"layers": 0, "width": 128}, {"layers": 1, "width": 128},
     ]  # fmt: skip
-    assert [sweep._cell(page, "recipe.layers") for page in pages.values()] == [0, 1]
 
 
-def test_test_rows_alone_count_and_parameters_may_be_called_as_recorded_columns_are(root):
-    _, pages = sweep.read(written(root, vary={"seeds": [[0], [1]]}, set=None), root)
+def test_test_rows_alone_count_and_parameters_may_be_called_as_recorded_columns_are():
     rows = pd.DataFrame({"system": ["a", "b", "b"], "split": ["test", "test", "dev"], "value": [1.0, 2.0, 9.0]})
     rows = rows.assign(collection="toy", measure="R@1", seed=0)
-    rows = pd.concat([rows.assign(**{"varied seeds": sweep._cell(page, "seeds")}) for page in pages.values()])
-    table = sweep.summary(rows, "R@1")[["varied seeds", "system", "R@1", "seeds"]]
+    rows = pd.concat([rows.assign(**{"varied seeds": each}) for each in (0, 1)])
+    table = build.summary(rows, "R@1")[["varied seeds", "system", "R@1", "seeds"]]
     assert table.to_numpy().tolist() == [[0, "a", 1.0, 1], [0, "b", 2.0, 1], [1, "a", 1.0, 1], [1, "b", 2.0, 1]]
     with pytest.raises(SettingError, match="R@1"):
-        sweep.summary(rows, "AP@7")
+        build.summary(rows, "AP@7")
 
 
 def test_without_its_data_a_notebook_is_not_swept(root, monkeypatch):
@@ -106,7 +103,7 @@ def test_without_its_data_a_notebook_is_not_swept(root, monkeypatch):
     toybook.set_profile(root, "toy", {"1_a": {"needs": ["quora"]}})
     (root / "data" / "reference" / "toy" / "1_a").mkdir(parents=True)
     with pytest.raises(DataError, match="1_a"):
-        sweep.read(written(root), root)
+        notebooks.read_sweep(root, written(root))
 
 
 @pytest.mark.parametrize(
@@ -119,9 +116,9 @@ def test_without_its_data_a_notebook_is_not_swept(root, monkeypatch):
 )  # fmt: skip
 def test_wrong_files(root, changes, name):
     with pytest.raises((DataError, SettingError), match=name):
-        sweep.read(written(root, **changes), root)
+        notebooks.read_sweep(root, written(root, **changes))
 
 
 def test_the_sweeps_of_the_repository_can_be_read():
     files = [*runtime.root().glob("notebooks/sweeps/*.yaml")]
-    assert files and all(sweep.read(path, runtime.root())[1] for path in files)
+    assert files and all(notebooks.read_sweep(runtime.root(), path)[1] for path in files)
