@@ -6,9 +6,9 @@ one decorated class, here or anywhere (`retlib.core.registry`).
 """
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -109,19 +109,20 @@ def maxsim(queries: Tensor, query_lengths: np.ndarray, documents: Tensor, docume
     return best.where(query_mask[:, None] & mask.any(dim=-1, keepdim=True), 0.0).sum(dim=-1)
 
 
-@dataclass(eq=False)
-class PairModel(Trained):
-    """A model of pairs, of a kind in `PAIR_MODELS`, with its vocabulary and the history of its training.
-
-    Architecture and lengths are those of the retriever that it starts from.
-    """
+@dataclass(frozen=True)
+class PairArchitecture(Architecture):
+    """That of the retriever that a model of pairs starts from, and its kind, a name in `PAIR_MODELS`."""
 
     kind: str = field(kw_only=True)
-    own: ClassVar[tuple[str, ...]] = ("kind",)
 
-    @classmethod
-    def build(cls, architecture: Architecture, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
-        return PAIR_MODELS.get(own["kind"])(architecture.build(tokenizer, folder).query_encoder, tokenizer)
+    def build(self, tokenizer: Tokenizer, folder: Path | None = None) -> TokenVectors:
+        return PAIR_MODELS.get(self.kind)(super().build(tokenizer, folder).query_encoder, tokenizer)
+
+
+class PairModel(Trained):
+    """A model of pairs with its vocabulary and the history of its training."""
+
+    architecture_class = PairArchitecture
 
     @classmethod
     def fresh(cls, kind: str, start: Retriever, seed: int) -> Self:
@@ -130,7 +131,7 @@ class PairModel(Trained):
         require(isinstance(encoder, Transformer), "a model of pairs starts from encoder = 'transformer'")
         runtime.set_seeds(seed)
         model = PAIR_MODELS.get(kind)(copy.deepcopy(encoder), start.tokenizer).to(runtime.device())
-        return cls(start.architecture, start.tokenizer, model, kind=kind)
+        return cls(PairArchitecture(**asdict(start.architecture), kind=kind), start.tokenizer, model)
 
     @torch.no_grad()
     def scores(self, queries: TokenTable, documents: TokenTable) -> np.ndarray:

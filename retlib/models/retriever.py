@@ -124,12 +124,6 @@ class Trained:
     history: History = field(default_factory=History)
     name: str = ""
     architecture_class: ClassVar[type] = Architecture
-    own: ClassVar[tuple[str, ...]] = ()  # further fields that `build` needs: JSON values
-
-    @classmethod
-    def build(cls, architecture: Any, tokenizer: Tokenizer, folder: Path, **own: Any) -> nn.Module:
-        """Return the module of a saved model, its weights yet to be read."""
-        return architecture.build(tokenizer, folder)
 
     @classmethod
     def fresh(cls, architecture: Any, tokenizer: Tokenizer, seed: int) -> Self:
@@ -169,8 +163,7 @@ class Trained:
         for library in [each for each in self.model.modules() if hasattr(each, "config_class")][:1]:
             library.config.to_json_file(folder / CONFIG)
         meta = {"architecture": asdict(self.architecture), "history": asdict(self.history)}
-        meta |= {"tokens": type(self.tokenizer).__name__, "own": {name: getattr(self, name) for name in self.own}}
-        (folder / META).write_text(json.dumps(meta))
+        (folder / META).write_text(json.dumps({**meta, "tokens": type(self.tokenizer).__name__}))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -178,10 +171,10 @@ class Trained:
         meta = json.loads((folder / META).read_text())
         kind = {each.__name__: each for each in (WordPiece, Vocabulary, FileTokenizer, BartTokenizer)}[meta["tokens"]]
         architecture, tokenizer = cls.architecture_class(**meta["architecture"]), kind.load(folder / VOCABULARY)
-        model = cls.build(architecture, tokenizer, folder, **meta["own"])
+        model = architecture.build(tokenizer, folder)
         load_model(model, folder / WEIGHTS)
         model, history = model.to(runtime.device()).eval(), History(**meta["history"])
-        return cls(architecture, tokenizer, model, history, folder.name, **meta["own"])
+        return cls(architecture, tokenizer, model, history, folder.name)
 
 
 class Retriever(Trained):

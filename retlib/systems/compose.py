@@ -36,7 +36,7 @@ from retlib.training.tasks import PairTask
 
 # Versions of what trains models of pairs (who changes a loss curve raises it: tests/systems/test_reranking.py), and of
 # what is read and encoded with them.
-VERSION, READINGS, TOKENS = 3, 1, 2
+VERSION, READINGS, TOKENS = 4, 1, 2
 # Validation queries of these, BM25's lists that they are validated on, and how much of each list: reading is slow.
 QUERIES, LISTED, CANDIDATES = 100, 50, 10
 

@@ -1,6 +1,6 @@
 """Models of pairs as systems: trained on lists, they re-rank another's results or search by themselves."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from retlib.core.errors import SettingError
 from retlib.core.registry import Registry
 from retlib.data.collection import Collection
 from retlib.models import pair_models
-from retlib.models.pair_models import LateInteraction, PairModel
+from retlib.models.pair_models import LateInteraction, PairArchitecture, PairModel
 from retlib.retrieval.lexical import BM25
 from retlib.systems import compose
 from retlib.systems.compose import Lexical, MaxSimSearch, PairSetup, PairSystem, Reranked
@@ -50,7 +50,7 @@ def test_a_model_is_trained_once_and_found_again(collection, trainings, own_buil
     found, again = (READER.fit(collection, seed=0) for _ in range(2))
     assert len(trainings) == 1 and again.name == found.name != ""
     assert [row["step"] for row in again.history.evaluations] == [0, 3, 6]
-    assert (again.architecture, again.kind) == (SMALL, "cross-encoder")
+    assert again.architecture == PairArchitecture(**asdict(SMALL), kind="cross-encoder")
     for name, weight in found.model.named_parameters():
         assert weight.equal(again.model.get_parameter(name))
 
