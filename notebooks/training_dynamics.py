@@ -13,7 +13,7 @@ import pandas as pd
 from retlib.core import runtime
 from retlib.data.collection import Collection
 from retlib.data.splits import hash_position
-from retlib.report.gate import END
+from retlib.report.contrasts import END
 from retlib.retrieval import index
 from retlib.studies.experiment import Experiment
 from retlib.systems.ranking import encode_corpus

@@ -14,7 +14,7 @@ from scipy import stats
 
 from retlib.evaluation.results import Results
 from retlib.report import contrasts
-from retlib.report.claims import COLUMNS
+from retlib.report.ledger import EMPTY
 
 
 def put(
@@ -95,7 +95,7 @@ def outcome(claim: str, p_for: float = 0.5, p_against: float | None = None, **ch
 
 def claims_table(*outcomes: Mapping[str, object]) -> pd.DataFrame:
     """Return a table `claims` of outcomes."""
-    return pd.DataFrame(outcomes).reindex(columns=COLUMNS)
+    return pd.DataFrame(outcomes).reindex(columns=[*EMPTY])
 
 
 def judge(contrast: contrasts.Contrast, made: Results, **chapters: Results) -> SimpleNamespace:

@@ -1,8 +1,7 @@
 """From runs to per-query measures, and from those to comparisons of systems: all chapters' numbers and intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
@@ -34,9 +33,8 @@ def evaluate(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) ->
     recalls = {name: each for name, each in parsed.items() if each.NAME == "R" and {*each.params} == {"cutoff"}}
     others = [each for name, each in parsed.items() if name not in recalls]
     values = (_recalls(run, qrels, recalls) if recalls else {}) | (_measured(run, qrels, others) if others else {})
-    queries = pd.Index(qrels["query_id"].unique(), name="query_id")
-    table = pd.DataFrame(values, queries, [*parsed], dtype=float).fillna(0.0)
-    return table.melt(var_name="measure", ignore_index=False).reset_index()
+    table = pd.DataFrame(values, qrels["query_id"].unique(), [*parsed], dtype=float).fillna(0.0)
+    return table.rename_axis("query_id").melt(var_name="measure", ignore_index=False).reset_index()
 
 
 def evaluate_once(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
@@ -82,10 +80,9 @@ def _parsed(name: str) -> Any:
 
 def is_score(name: str) -> bool:
     """Return whether a recorded value is one of ir-measures' measures, and no time, size or count."""
-    try:
+    with suppress(SettingError):
         return bool(_parsed(name))
-    except SettingError:
-        return False
+    return False
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class Comparison:
     freedom: float  # degrees of freedom of the t distribution that the error is used with
     queries: int
     seeds: int
-    by_query: tuple[float, float] | None = None  # variance of the queries, and its freedom; None if that is all
+    by_query: tuple[float, float] = (0.0, 1)  # variance of the queries, and its freedom
     by_seed: Mapping[int, float] = field(default_factory=dict)  # seed to mean of A - B; empty with one seed
 
     def interval(self) -> tuple[float, float]:
@@ -127,66 +124,56 @@ class Comparison:
         return (self.effect - null) / self.error
 
 
-def same_seeds(*systems: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the systems' values over the seeds that they share; one without seeds (one column) goes with any."""
-    several = [values.columns for values in systems if values.shape[1] > 1]
-    shared = reduce(pd.Index.intersection, several) if several else []
-    require(not several or len(shared) > 0, "the systems have no seed in common", DataError)
-    return [values if values.shape[1] == 1 else values[shared] for values in systems]
+def in_pairs(*systems: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the systems' values over the queries and seeds that they share; one column has the same for every seed."""
+    queries = reduce(pd.Index.intersection, (each.index for each in systems))
+    several = [each.columns for each in systems if each.shape[1] > 1] or [systems[0].columns]
+    seeds = reduce(pd.Index.intersection, several)
+    require(len(seeds) > 0, "the systems have no seed in common", DataError)
+    values = (each.loc[queries] if each.shape[1] == 1 else each.loc[queries, seeds] for each in systems)
+    return [pd.DataFrame(each.to_numpy(float) + np.zeros(len(seeds)), queries, seeds) for each in values]
 
 
-def compare(a: pd.DataFrame, b: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
-    r"""Compare two systems in pairs, with queries and seeds both as random effects.
+def compare(difference: pd.DataFrame, clusters: pd.Series | None = None) -> Comparison:
+    r"""Compare two systems by their difference, with queries and seeds both as random effects.
 
-    `a` and `b` have an index of queries and a column for each seed; one column is compared with every seed of the
-    other. Queries of one cluster share relevant documents: their differences are summed before the variance is taken.
+    It has an index of queries and a column for each seed. Queries of one cluster share relevant documents: their
+    differences are summed before the variance is taken.
 
     With :math:`d_{qs}` the difference for query q under seed s, the variance of the mean is
     :math:`\mathrm{Var}_q(\bar d_{q\cdot})/Q + \mathrm{Var}_s(\bar d_{\cdot s})/S`: the paired t-test's, plus what
     another seed would change. It counts the interaction twice, and so errs on the wide side. Degrees of freedom follow
     Satterthwaite.
     """
-    seeded = 1 in (a.shape[1], b.shape[1]) or a.columns.equals(b.columns)
-    require(
-        a.index.equals(b.index) and seeded, "only systems over the same queries and seeds can be compared", DataError
-    )
-    difference = a.to_numpy(dtype=float) - b.to_numpy(dtype=float)  # (Q, S), by broadcasting
-    effect = float(difference.mean())
-    groups = np.arange(len(a)) if clusters is None else pd.factorize(clusters.reindex(a.index))[0]
+    queries, seeds = difference.shape
+    groups = np.arange(queries) if clusters is None else pd.factorize(clusters.reindex(difference.index))[0]
     require(bool((groups >= 0).all()), "some queries have no cluster", DataError)
-    sums = np.bincount(groups, weights=difference.mean(axis=1) - effect)
-    count = len(sums)
+    count = len({*groups})
     require(count > 1, "a comparison needs at least two queries (or clusters of queries)", DataError)
-    by_query = count / (count - 1) * float((sums**2).sum()) / len(a) ** 2, count - 1
-    seeds = a.columns if a.shape[1] > 1 else b.columns
-    by_seed = dict(zip(seeds, difference.mean(axis=0), strict=True)) if len(seeds) > 1 else {}
-    error, freedom = _joined([by_query, *_of_seeds(pd.Series(by_seed, dtype=float))])
-    return Comparison(effect, error, freedom, len(a), len(seeds), by_query, by_seed)
+    values = difference.to_numpy(dtype=float)  # (Q, S)
+    effect = float(values.mean())
+    sums = np.bincount(groups, weights=values.mean(axis=1) - effect)
+    by_query = count / (count - 1) * float((sums**2).sum()) / queries**2, count - 1
+    by_seed = dict(zip(difference, values.mean(axis=0), strict=True)) if seeds > 1 else {}
+    return average([Comparison(effect, by_query[0] ** 0.5, count - 1, queries, seeds, by_query, by_seed)])
 
 
 def average(parts: Sequence[Comparison], pooled: Pieces = ()) -> Comparison:
-    """Return the mean of comparisons over the queries of several data sets.
+    """Return the mean of comparisons over data sets, whose variance over seeds is taken after it: a model answers all.
 
-    One model may answer several data sets, so the variance over seeds is taken after the mean over these. What other
-    systems tell of it is `pooled`; see `between_seeds`.
+    What other systems tell of that variance is `pooled`; see `between_seeds`.
     """
     count = len(parts)
-    of_queries = [part.by_query or (part.error**2, part.freedom) for part in parts]
-    of_queries = [(variance / count**2, freedom) for variance, freedom in of_queries]
+    of_queries = [(variance / count**2, freedom) for variance, freedom in (part.by_query for part in parts)]
     seeded = [pd.Series(part.by_seed, dtype=float) / count for part in parts if part.by_seed]
     shared = pd.concat(seeded, axis=1, join="inner").sum(axis=1) if seeded else pd.Series(dtype=float)
     # Where they have no two seeds in common, they are other trainings.
-    of_seeds = [piece for values in ([shared] if len(shared) > 1 else seeded) for piece in _of_seeds(values)]
+    of_seeds = [shared] if len(shared) > 1 else seeded
+    of_seeds = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in of_seeds]
     effect, (error, freedom) = float(np.mean([part.effect for part in parts])), _joined(of_queries)
     queries, seeds = sum(part.queries for part in parts), min(part.seeds for part in parts)
     by_seed, joined = shared.to_dict() if len(shared) > 1 else {}, _joined([*of_queries, *larger(of_seeds, pooled)])
     return Comparison(effect, *joined, queries, seeds, (error**2, freedom), by_seed)
-
-
-def _of_seeds(values: pd.Series) -> Pieces:
-    # The variance of a mean over seeds, where there are several.
-    count = len(values)
-    return [(float(values.var(ddof=1)) / count, count - 1)] if count > 1 else []
 
 
 def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, int]]:
@@ -207,10 +194,8 @@ def between_seeds(means: pd.DataFrame) -> tuple[tuple[float, int], tuple[float, 
 
 
 def larger(own: Pieces, pooled: Pieces) -> Pieces:
-    """Return the larger of a comparison's own variance over seeds and the pooled one, with its freedom.
-
-    Alone, the pooled one rejects three times too often for a noisy system (``tests/evaluation/test_seed_variance.py``).
-    """
+    """Return the larger of a comparison's own variance over seeds and the pooled one, with its freedom."""
+    # Alone, the pooled one rejects three times too often for a noisy system (tests/evaluation/test_seed_variance.py).
     return max(own, pooled, key=lambda pieces: sum(variance for variance, _ in pieces))
 
 
@@ -230,10 +215,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarray, size: int = 1000) -> float:
-    """Return precision@1 of pairs, (n, d), within consecutive blocks of `size`; a document of the group is a hit.
-
-    Gillick 2018 (section 2.2) tunes on the precision@1 within a training batch, which says nothing at batch 2.
-    """
+    """Return precision@1 of pairs, (n, d), within consecutive blocks of `size`; a document of the group is a hit."""
+    # Gillick 2018 (section 2.2) tunes on the precision@1 within a training batch, which says nothing at batch 2.
     blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
     best = [block.start + (queries[block] @ documents[block].T).argmax(axis=1) for block in blocks]
     return float((groups[np.concatenate(best)] == groups).mean())

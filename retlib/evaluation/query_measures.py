@@ -1,7 +1,5 @@
 """How many and how different generated queries are, and whether they lead to their passage (chapters of Part III)."""
 
-from __future__ import annotations
-
 from itertools import chain, pairwise
 
 import numpy as np
@@ -28,9 +26,8 @@ def statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
     """Return what a decoding gives, in numbers (Liang 2020, Table 5 has the pairs); arguments as in `round_trip`.
 
     `queries` counts different ones. `distinct-1` and `distinct-2` (Li et al. 2016) are the shares of different words
-    and pairs of neighbouring words in a passage's queries, as means over passages: over all queries together they would
-    fall as these grow. `overlap` is the share of a query's words that stand in its passage, and `round trip` that of
-    the queries for which `round_trip` holds.
+    and pairs of neighbouring words in a passage's queries, as means over passages. `overlap` is the share of a query's
+    words that stand in its passage, and `round trip` that of the queries for which `round_trip` holds.
     """
     require(len(generated) > 0, "there is no query to measure", DataError)
     leads_home, queries = round_trip(generated, passages), [words(query) for query in generated["query"]]

@@ -9,26 +9,21 @@ An experiment's results are a folder of Parquet files, small enough to be commit
 The reader's own run lies under the build folder, the published one under ``data/reference``; they are never mixed.
 """
 
-from __future__ import annotations
-
-import glob
 import json
-import os
 import shutil
 from collections import UserDict
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
-import numpy as np
 import pandas as pd
 from filelock import FileLock
 
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.core.notebook_files import EXPLORE
-from retlib.evaluation.measures import Comparison, Pieces, average, between_seeds, compare, same_seeds
+from retlib.evaluation.measures import Comparison, Pieces, average, between_seeds, compare, in_pairs
 
 KEY = ["experiment", "system", "collection", "split", "measure", "seed"]
 FIRST = ["experiment", "system", "collection", "split", "measure", "value", "seed", "profile", "source"]
@@ -51,8 +46,7 @@ class Results:
         self.queries, self.tables = queries or {}, tables or {}
         # Added to the frame when it is asked for: one by one, each would copy all before it.
         self._added: list[dict[str, object]] = []
-        # What was made of a frame, with the frame: verdicts ask for the same thousands of times.
-        self._made: dict[object, tuple[pd.DataFrame | None, Any]] = {}
+        self._between: dict[object, Pieces] = {}  # variances, for which verdicts ask again and again
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -63,16 +57,9 @@ class Results:
             self._added = []
         return self._rows
 
-    def once(self, key: object, frame: pd.DataFrame | None, make: Callable[[pd.DataFrame], Any]) -> Any:
-        """Return what `make` makes of a frame of these results, made again where another frame has taken its place."""
-        if key not in self._made or self._made[key][0] is not frame:
-            self._made[key] = frame, make(frame)
-        return self._made[key][1]
-
     def lines(self, system: str, collection: str) -> pd.DataFrame:
         """Return the rows of a system on a collection."""
-        parts = self.once("lines", self.rows, lambda rows: dict(iter(rows.groupby(["system", "collection"]))))
-        return parts.get((system, collection), self.rows[:0])
+        return self.rows[(self.rows["system"] == system) & (self.rows["collection"] == collection)]
 
     def means(self, collection: str) -> pd.DataFrame:
         """Return means over seeds: index system, a column a measure, and `seconds` of training (NaN without one)."""
@@ -87,12 +74,10 @@ class Results:
 
     def trained(self, system: str, measure: str) -> bool:
         """Return whether a system was trained, so that another seed would give another one."""
+        lines = self.rows[self.rows["system"] == system]
         # Times are recorded with every seed, of what is not trained, too.
-        seeds = self.once("seeds", self.rows, lambda rows: rows.groupby(["system", "measure"])["seed"].nunique())
-        steps = self.once(
-            "steps", self.rows, lambda rows: {*rows.reindex(columns=["system", "steps"]).dropna()["system"]}
-        )
-        return system in steps or seeds.get((system, measure), 0) > 1
+        seeds = lines["seed"][lines["measure"] == measure].nunique()
+        return seeds > 1 or ("steps" in lines and bool(lines["steps"].notna().any()))
 
     def systems(self, collection: str, split: str, measure: str) -> list[str]:
         """Return the systems that have per-query values, in the order in which they were recorded."""
@@ -110,22 +95,20 @@ class Results:
         """Return query to cluster, for `retlib.evaluation.measures.compare`."""
         return self.per_query(collection, split, measure, "cluster").squeeze(axis=1)
 
-    def pooled(
-        self, terms: Iterable[tuple[float, str]], collections: Sequence[str], measure: str, seeds: int
-    ) -> Pieces:
+    def pooled(self, terms: Iterable[tuple[float, str]], on: Sequence[str], measure: str, seeds: int) -> Pieces:
         """Return the variance over seeds of a weighted sum of systems, from all trained ones with as many `seeds`.
 
-        Its parts are those of `retlib.evaluation.measures.between_seeds`, weighted and over the number of seeds, in
-        points of 100. One model answers all `collections`: values are averaged over these first.
+        Its parts are those of `between_seeds`, in points of 100, of the systems' means over the collections.
         """
-        weights = [weight for weight, system in terms if self.trained(system, measure)] if seeds > 1 else []
-        key, factors = (*collections, measure, seeds), (sum(weight**2 for weight in weights), sum(weights) ** 2)
-        parts = self.once(key, None, lambda _: self._between_seeds(collections, measure, seeds)) if weights else ()
-        return [(factor * part / seeds, freedom) for factor, (part, freedom) in zip(factors, parts, strict=False)]
+        weights = [weight for weight, system in terms if self.trained(system, measure)]
+        if not weights or seeds == 1:
+            return []
+        if (key := (*on, measure, seeds)) not in self._between:
+            self._between[key] = self._between_seeds(on, measure, seeds)
+        parts = zip((sum(weight**2 for weight in weights), sum(weights) ** 2), self._between[key], strict=False)
+        return [(factor * part / seeds, freedom) for factor, (part, freedom) in parts]
 
     def _between_seeds(self, collections: Sequence[str], measure: str, seeds: int) -> Pieces:
-        if not all((name, "test", measure) in self.queries for name in collections):
-            return ()
         frames = [self.queries[name, "test", measure] for name in collections]
         means = [100 * frame.loc[:, frame.columns != ("cluster", 0)].mean().unstack() for frame in frames]
         # A system or a seed that one of the collections lacks has no value in the sum.
@@ -141,14 +124,13 @@ class Results:
         As in verdicts, the variance over seeds is the larger of the pair's own and that of all trained systems. `b` is
         taken `on` another collection of the same questions.
         """
-        ours, terms = 100 * self.per_query(collection, "test", measure, a), {collection: [(1.0, a)]}
-        theirs = 0 * ours
+        terms, values = {collection: [(1.0, a)]}, [100 * self.per_query(collection, "test", measure, a)]
         if b is not None:
-            ours, theirs = same_seeds(ours, 100 * self.per_query(on or collection, "test", measure, b))
             terms.setdefault(on or collection, []).append((-1.0, b))
-        seeds = max(ours.shape[1], theirs.shape[1])
-        pooled = [part for place, each in terms.items() for part in self.pooled(each, [place], measure, seeds)]
-        return average([compare(ours, theirs, self.clusters(collection, "test", measure))], pooled)
+            values.append(-100 * self.per_query(on or collection, "test", measure, b))
+        found = compare(sum(in_pairs(*values)), self.clusters(collection, "test", measure))
+        pooled = [part for place, each in terms.items() for part in self.pooled(each, [place], measure, found.seeds)]
+        return average([found], pooled)
 
     def add_row(self, **row: object) -> None:
         """Add a row; one with the same key takes its place."""
@@ -158,9 +140,9 @@ class Results:
         self, collection: str, split: str, system: str, seed: int, values: pd.DataFrame, clusters: pd.Series
     ) -> None:
         """Add per-query values, as `retlib.evaluation.measures.evaluate` returns them."""
-        self._made.clear()
+        self._between.clear()
         for measure, part in values.groupby("measure", sort=False):
-            column = part.set_index("query_id")["value"].astype(np.float32).round(5).rename((system, seed))
+            column = part.set_index("query_id")["value"].astype("float32").round(5).rename((system, seed))
             old = self.queries.get((collection, split, str(measure)))
             # Another set of queries is another collection, whatever its name: the old values go.
             if old is None or not old.index.equals(column.index):
@@ -197,7 +179,7 @@ class Results:
             shutil.rmtree(old, ignore_errors=True)
 
     @classmethod
-    def read(cls, folder: Path) -> Results:
+    def read(cls, folder: Path) -> Self:
         """Read what `save` wrote, checked (`DataError`): values by query and tables only when they are asked for."""
         wrong = cache.files_changed(folder)
         remedy = "Delete it and run again; what is published comes back by `git checkout` of that folder"
@@ -250,27 +232,13 @@ def load(experiment: str, profile: str, source: str | None = None) -> Results | 
     The `source` is "run" or "reference"; without it, the own run (the latest of explorations), else the reference.
     """
     own = own_folder(profile, experiment)
-    explored = sorted(own.parent.glob(f"{glob.escape(experiment)}+*"), key=os.path.getmtime)
+    explored = sorted(own.parent.glob(f"{experiment}+*"), key=lambda folder: folder.stat().st_mtime)
     for name, folder in {"run": [own, *explored][-1], "reference": reference_folder(profile, experiment)}.items():
         if source in (None, name) and folder.is_dir():
             recorded = Results.read(folder)
             recorded.rows["source"] = name
             return recorded
     return None
-
-
-def load_table(experiment: str, profile: str, name: str, source: str | None = None) -> pd.DataFrame | None:
-    """Return one table of an experiment; None where there is none. See `load`."""
-    recorded = load(experiment, profile, source)
-    return recorded and recorded.tables.get(name)
-
-
-def publish_table(profile: str, experiment: str, name: str, table: pd.DataFrame) -> None:
-    """Write a table beside the published results of an experiment."""
-    folder = reference_folder(profile, experiment)
-    (folder / "tables").mkdir(exist_ok=True)
-    table.to_parquet(folder / "tables" / _file_name(name), compression="zstd")
-    cache.write_checksums(folder)
 
 
 def experiments(profile: str) -> list[str]:

@@ -1,7 +1,5 @@
 """Quality, speed and memory of an index as candidates grow, measured alike for all (chapter 14)."""
 
-from __future__ import annotations
-
 import timeit
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
@@ -40,9 +38,7 @@ def gather(task: Collection, retriever: Retriever, distractors: Iterable[str], m
     return Pool(task, queries, np.array([*documents.index, *others], dtype=object), vectors)
 
 
-def measure(
-    pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int
-) -> tuple[pd.DataFrame, dict[str, float]]:
+def measure(pool: Pool, size: int, factory: str, search: Mapping[str, float], batch: int) -> tuple[pd.DataFrame, dict]:
     """Return the run of the top 100 of an index over the first `size` candidates, and its quality, speed and size.
 
     Quality is in points of a hundred; times are medians of three, over the first `batch` queries at once, warm.

@@ -4,8 +4,6 @@ Values come from rows. A sentence names the verdicts and signs that it was writt
 longer bears it out: a test draws every answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import HTML, Markdown, display
-from matplotlib.figure import Figure
 
 from retlib.core.errors import DataError, require
 from retlib.evaluation import results
@@ -49,24 +46,22 @@ class Answer:
         papers = papers_table("claims").query("chapter == @self.chapter")["paper"].unique()
         return pd.concat(_verdicts(paper, self.profile) for paper in papers).query("chapter == @self.chapter")
 
-    def says(
-        self, text: str, verdicts: Mapping[str, str] | None = None, relies: Mapping[str, bool] | None = None
-    ) -> str:
+    def says(self, text: str, verdicts: Mapping[str, str] = {}, relies: Mapping[str, bool] = {}) -> str:
         """Return a sentence, or a few, if the rows still bear it out; `DataError` where they do not.
 
         `verdicts` has the verdict on a claim's id that the text was written for. `relies` is what else it says, and
         whether the rows have it so: ``{"softmax is ahead": lead.effect > 0}``.
         """
-        papers = papers_table("claims").query("id in @verdicts")["paper"].unique() if verdicts else ()
+        papers = papers_table("claims").query("id in @verdicts")["paper"].unique()
         now = {row.id: row.verdict for paper in papers for row in _verdicts(paper, self.profile).itertuples()}
-        written = {f"{claim} {verdict}": now.get(claim) == verdict for claim, verdict in (verdicts or {}).items()}
-        for what, so in (written | dict(relies or {})).items():
+        written = {f"{claim} {verdict}": now.get(claim) == verdict for claim, verdict in verdicts.items()}
+        for what, so in (written | dict(relies)).items():
             require(bool(so), f"the answer of {self.chapter} relies on what the rows have not: {what}", DataError)
         return text
 
-    def show(self, figure: Figure | None, text: str, *written_for: Any, caption: str = "", **relied_on: Any) -> None:
+    def show(self, figure: plt.Figure | None, text: str, *written_for: Any, caption: str = "", **relied: Any) -> None:
         """Show the figure with its caption, and below it the text if the rows bear it out: the arguments of `says`."""
-        text = self.says(text, *written_for, **relied_on)
+        text = self.says(text, *written_for, **relied)
         if figure is not None:
             display(figure)
             plt.close(figure)  # else the backend shows it again

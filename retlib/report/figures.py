@@ -1,7 +1,5 @@
 """Figures of recorded rows, and the style, panels, rows and legends that they are made of (every chapter)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from textwrap import fill, shorten
@@ -9,17 +7,14 @@ from textwrap import fill, shorten
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator
 
 from retlib.data.datasets.catalogue import called
 from retlib.evaluation.measures import Comparison
 from retlib.evaluation.results import Results
-from retlib.report.curves import WINDOWS
-from retlib.report.ledger import NOT_TESTED, SIGNS, decisive, paper_effect
+from retlib.report.contrasts import WINDOWS
+from retlib.report.ledger import NOT_TESTED, SIGNS, decisive
 from retlib.report.papers import STAND_IN, papers
 
 # Colours that stay apart for most colour-blind readers (Okabe and Ito); markers tell them apart without colour.
@@ -29,14 +24,11 @@ STYLES = list(plt.cycler(linestyle=["-", "--", ":", "-."]) * plt.cycler(color=CO
 # In the order of the ledger's signs.
 _BY_SIGN = "#009E73", "#C03000", "#D55E00", "#D55E00", "#0072B2", "#B07800", "#56B4E9", "#777777"
 VERDICT_COLOURS, MARKERS = (dict(zip(SIGNS, looks, strict=True)) for looks in (_BY_SIGN, "oX^^svP."))
-LETTERS = 66  # of a line of a claim above its bar
 ABREAST = 15  # tiles in a row, as many as a phone shows at once
 ROW = 0.36  # inches of a row with its name above what is drawn in it
 
 
-def styled(
-    width: float = 7.0, height: float = 4.0, columns: int = 1, rows: int = 1, **options: bool
-) -> tuple[Figure, np.ndarray]:
+def styled(width: float = 7.0, height: float = 4.0, columns: int = 1, rows: int = 1, **options: bool) -> tuple:
     """Return a figure and its panels, row by row, in the book's style; sizes in inches, options of matplotlib."""
     # Styled axis by axis: a style context would undo the interactive mode that a notebook's backend turns on.
     looks = {"figsize": (width, height), "squeeze": False, "layout": "constrained", "dpi": 110}
@@ -47,7 +39,7 @@ def styled(
     return figure, axes.ravel()
 
 
-def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple[Figure, np.ndarray]:
+def panels(titles: Sequence[str], width: float, height: float, **options: bool) -> tuple[plt.Figure, np.ndarray]:
     """Return a figure of titled panels, two a row, each of the given size in inches; options as of `styled`."""
     columns, rows = min(2, len(titles)), -(-len(titles) // 2)
     size = (width * columns + (2.6 if columns == 1 else 0.6), height * rows + 0.9)  # a legend takes 7 inches
@@ -65,7 +57,7 @@ def line_styles(names: Iterable[str]) -> dict[str, dict[str, str]]:
     return dict(zip(dict.fromkeys(names), cycle(STYLES), strict=False))
 
 
-def legend(figure: Figure, axes: Iterable[Axes]) -> Figure:
+def legend(figure: plt.Figure, axes: Iterable[plt.Axes]) -> plt.Figure:
     """Draw one legend below all panels, at the left, and narrow, since a narrow page shows that first."""
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     columns = max(1, 72 // (max(map(len, handles), default=0) + 8))
@@ -73,7 +65,7 @@ def legend(figure: Figure, axes: Iterable[Axes]) -> Figure:
     return figure
 
 
-def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
+def name_rows(axis: plt.Axes, names: Sequence[str]) -> np.ndarray:
     """Return heights for rows from the top, and write each name above its row, so that a narrow page shows both."""
     sizes = np.array([1 + 0.42 * name.count("\n") for name in names])
     tops = sizes[::-1].cumsum()[::-1] - 0.5
@@ -86,21 +78,18 @@ def name_rows(axis: Axes, names: Sequence[str]) -> np.ndarray:
     return tops - sizes + 0.28
 
 
-def _ends(table: pd.DataFrame) -> list[pd.Series]:
-    return [table["value"] - table["low"], table["high"] - table["value"]]
-
-
-def marks(axis: Axes, series: Mapping[str, pd.DataFrame], rows: Sequence[str] = ()) -> pd.Series:
+def marks(axis: plt.Axes, series: Mapping[str, pd.DataFrame], rows: Sequence[str] = ()) -> pd.Series:
     """Draw series, `value`, `low`, `high` by row, with rows in an order or as they come; return the rows' heights."""
     rows = list(rows) or list(dict.fromkeys(row for table in series.values() for row in table.index))
     heights = pd.Series(name_rows(axis, rows), rows)
     for number, (label, table) in enumerate(series.items()):
         at = heights[table.index] + min(0.13, 0.5 / len(series)) * ((len(series) - 1) / 2 - number)
-        axis.errorbar(table["value"], at, xerr=_ends(table), **STYLES[number] | {"linestyle": "none"}, label=label)
+        ends = table["value"] - table["low"], table["high"] - table["value"]
+        axis.errorbar(table["value"], at, xerr=ends, **STYLES[number] | {"linestyle": "none"}, label=label)
     return heights
 
 
-def intervals(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
+def intervals(tables: Mapping[str, pd.DataFrame], measure: str) -> plt.Figure:
     """Return scores with 95 % intervals and each seed's, a panel a collection; the paper's are open diamonds."""
     figure, axes = panels(list(tables), 4.0, ROW * max(map(len, tables.values())) + 0.9)
     for axis, table in zip(axes, tables.values(), strict=True):
@@ -116,20 +105,18 @@ def intervals(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     return legend(figure, axes)
 
 
-def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: Sequence[str] = ()) -> Figure:
+def effects(series: Mapping[str, Mapping[str, Comparison]], xlabel: str, order: Sequence[str] = ()) -> plt.Figure:
     """Return effects with 95 % intervals by row, in an order or as they come: a mark for each series."""
-    tables = {}
-    for label, part in series.items():
-        values = {row: (each.effect, *each.interval()) for row, each in part.items()}
-        tables[label] = pd.DataFrame(values, ["value", "low", "high"]).T
+    values = ({row: (each.effect, *each.interval()) for row, each in part.items()} for part in series.values())
+    tables = [pd.DataFrame(each, ["value", "low", "high"]).T for each in values]
     figure, (axis,) = styled(6.6, 0.42 * len({row for part in series.values() for row in part}) + 1.3)
-    marks(axis, tables, order)
+    marks(axis, dict(zip(series, tables, strict=True)), order)
     axis.axvline(0, color="0.4", linewidth=0.9)
     axis.set(xlabel=xlabel)
     return legend(figure, [axis])
 
 
-def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
+def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> plt.Figure:
     """Return systems by parts of the queries of rising overlap, a panel a collection; bars are 95 % intervals."""
     figure, axes = panels(list(tables), 4.4, 3.4)
     systems = pd.concat(tables.values())["system"].unique()  # a system looks the same in every panel
@@ -139,21 +126,22 @@ def slices(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     return legend(figure, axes)
 
 
-def tradeoff(table: pd.DataFrame, measure: str) -> Figure:
+def tradeoff(table: pd.DataFrame, measure: str) -> plt.Figure:
     """Return quality against latency, as `retlib.report.tables.latencies` has them; points of one name are joined."""
     figure, (axis,) = styled(7.5, 5.2)
     for name, style in line_styles(table["system"]).items():
         part = table[table["system"] == name].sort_values("median")
         latency = [0 * part["median"], part["p95"] - part["median"]]
-        axis.errorbar(part["median"], part["value"], _ends(part), latency, capsize=3, markersize=7, label=name, **style)
+        ends = part["value"] - part["low"], part["high"] - part["value"]
+        axis.errorbar(part["median"], part["value"], ends, latency, capsize=3, markersize=7, label=name, **style)
     axis.set(xscale="log", xlabel="latency of a query, ms: median, bar to the 95th percentile")
     axis.set_ylabel(f"{measure} (points of 100), 95 % interval")
-    axis.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
+    axis.xaxis.set(major_locator=plt.LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
     axis.minorticks_off()
     return legend(figure, [axis])
 
 
-def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]]) -> None:
+def mean_lines(axis: plt.Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, str]]) -> None:
     """Draw means over seeds, in bands of their range; the columns are name and seed."""
     for name in [name for name in styles if name in values]:
         seeds, style = values[name].dropna(how="all"), styles[name]
@@ -164,7 +152,7 @@ def mean_lines(axis: Axes, values: pd.DataFrame, styles: Mapping[str, dict[str, 
 
 def lines(
     table: pd.DataFrame, x: str, y: str, by: str, xlabel: str, ylabel: str, logarithmic: str = "", panel: str = ""
-) -> Figure:
+) -> plt.Figure:
     """Return lines of y over x, one a value of `by`: the mean over seeds, and a band from the lowest to the highest.
 
     `logarithmic` is "", "x" or "xy"; the ticks of such an x are its values. Each value of `panel` has one of its own.
@@ -182,7 +170,7 @@ def lines(
     return legend(figure, axes)
 
 
-def recalls(results: Results, collections: Iterable[str], measures: Sequence[str]) -> Figure:
+def recalls(results: Results, collections: Iterable[str], measures: Sequence[str]) -> plt.Figure:
     """Return R@k over k, rising, a panel a collection, a line a system: mean over seeds, band over their range."""
     rows = results.rows.query("collection in @collections and measure in @measures and split == 'test'")
     panel, k = pd.Categorical(rows["collection"], list(collections)), rows["measure"].str.partition("@")[2].astype(int)
@@ -197,11 +185,9 @@ DYNAMICS = {
     "overlap BM25": "(c) overlap with BM25's top 200",
     "overlap stale": "(d) overlap with the last refresh's top 200",
 }
-# It jumps with every refresh, and is shown as recorded; the others by means over `WINDOWS` parts of the training.
-REFRESHED = "overlap stale"
 
 
-def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> Figure:
+def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> plt.Figure:
     """Return training curves as in Figure 3 of Zhan 2020: a panel for each measure, a line for each system.
 
     `curves` has the columns `system`, `seed`, `step`, `measure` (those of `DYNAMICS`) and `value`, between 0 and 1.
@@ -211,7 +197,8 @@ def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> Figure:
     systems = [name for name in curves["system"].unique() if name != start]
     for axis, measure in zip(axes, DYNAMICS, strict=True):
         points = curves[curves["measure"] == measure].pivot(index="step", columns=["system", "seed"], values="value")
-        points, above = 100 * points, "" if measure == REFRESHED else f" above {start}"
+        # What jumps with every refresh is shown as recorded; the others by means over parts of the training.
+        points, above = 100 * points, "" if measure == "overlap stale" else f" above {start}"
         if above:
             part = np.arange(len(points)) * WINDOWS // len(points)
             points = points.reset_index().groupby(part).mean().set_index("step")
@@ -224,7 +211,7 @@ def dynamics(curves: pd.DataFrame, start: str, epoch: float) -> Figure:
     return legend(figure, axes)
 
 
-def paths(places: pd.DataFrame) -> Figure:
+def paths(places: pd.DataFrame) -> plt.Figure:
     """Return each query's way over a map while it is trained (Figure 1 of Zhan 2020), and beside it, enlarged.
 
     `places` has `query` (its text), `what`, `x` and `y`: a row for each "document" (of a query, or of all with none),
@@ -254,7 +241,7 @@ def paths(places: pd.DataFrame) -> Figure:
     return legend(figure, axes)
 
 
-def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Figure:
+def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> plt.Figure:
     """Return a line for each claim that is tested in points: our effect with its 95 % interval, and the paper's.
 
     Of several contrasts stands the one that the verdict hangs on. `verdicts` are rows of `retlib.report.ledger.ledger`;
@@ -262,31 +249,30 @@ def forest(verdicts: pd.DataFrame, names: Mapping[str, str] | None = None) -> Fi
     """
     names = names or dict(zip(verdicts["id"], verdicts["statement"], strict=True))
     rows = verdicts.set_index("id", drop=False).loc[list(names)].itertuples()
-    lines = [(row, decisive(row)) for row in rows if row.tests and row.verdict != NOT_TESTED]
+    lines = [(row, decisive(row)) for row in rows if row.verdict != NOT_TESTED]
     lines = [(row, line) for row, line in lines if line.unit == "points"]
-    texts = [fill(f"{SIGNS[row.verdict]}  {names[row.id]}", LETTERS) for row, _ in lines]
+    texts = [fill(f"{SIGNS[row.verdict]}  {names[row.id]}", 66) for row, _ in lines]
     figure, (axis,) = styled(6.6, 0.42 * len(texts) + 0.18 * "".join(texts).count("\n") + 1.1)
     for (row, line), height in zip(lines, name_rows(axis, texts), strict=True):
-        looks = {"color": VERDICT_COLOURS[row.verdict], "solid_capstyle": "round"}
+        looks = {"color": VERDICT_COLOURS[row.verdict], "label": f"{SIGNS[row.verdict]} {row.verdict}"}
         axis.vlines(0, height - 0.28, height + 0.22, color="0.4", linewidth=0.9, zorder=0)
         for limit in {-line.margin, line.margin} if line.alike else {line.margin} - {0.0}:
             axis.plot(limit, height, "|", color="0.4", markersize=11)
-        axis.plot([line.low, line.high], [height] * 2, **looks, linewidth=2)
-        label = f"{SIGNS[row.verdict]} {row.verdict}"
-        axis.plot(line.effect, height, MARKERS[row.verdict], **looks, markersize=7, label=label)
-        if not np.isnan(paper_effect(line)):
-            axis.plot(paper_effect(line), height, "D", mfc="none", color="0.2", markersize=6.5, label="the paper's")
+        axis.plot([line.low, line.high], [height] * 2, **looks, linewidth=2, solid_capstyle="round")
+        axis.plot(line.effect, height, MARKERS[row.verdict], **looks, markersize=7)
+        if not np.isnan(line.paper):
+            axis.plot(line.paper, height, "D", mfc="none", color="0.2", markersize=6.5, label="the paper's")
     axis.set(xlabel="points for the claim (right) or against it (left)")
     return legend(figure, [axis])
 
 
-def tiles(ledger: pd.DataFrame) -> Figure:
+def tiles(ledger: pd.DataFrame) -> plt.Figure:
     """Return a tile for each claim under its paper's name: the verdict by sign and colour, hatched on a stand-in."""
     groups, line = dict(iter(ledger.groupby("paper", sort=False))), 0
     count = sum(1 + -(-len(rows) // ABREAST) for rows in groups.values())
     figure, (axis,) = styled(4.0, 0.27 * count + 0.9)
     for name, rows in groups.items():
-        axis.text(0.08, -line, papers()[name].label, va="center", fontsize=9)
+        axis.text(0.08, -line, f"{papers()[name].part}  {papers()[name].name}", va="center", fontsize=9)
         places, colours = np.arange(len(rows)), rows["verdict"].map(VERDICT_COLOURS)
         x, y = places % ABREAST + 0.5, -(line + 1 + places // ABREAST)
         # Tints and no transparency, which browsers take for that of the hatches, too.
@@ -299,8 +285,8 @@ def tiles(ledger: pd.DataFrame) -> Figure:
         line = 1 - y.min()
     axis.set(xlim=(0, ABREAST), ylim=(-count + 0.45, 0.55))
     axis.set_axis_off()
-    shown = {name: colour for name, colour in VERDICT_COLOURS.items() if (ledger["verdict"] == name).any()}
-    handles = [Patch(color=colour, label=f"{SIGNS[name]} {name}") for name, colour in shown.items()]
+    shown = [verdict for verdict in SIGNS if (ledger["verdict"] == verdict).any()]
+    handles = [Patch(color=VERDICT_COLOURS[verdict], label=f"{SIGNS[verdict]} {verdict}") for verdict in shown]
     handles.append(Patch(facecolor="white", edgecolor="0.5", hatch="////", label="on a stand-in"))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     return figure

@@ -1,7 +1,5 @@
 """Which system to take on one's own corpus: from its rows, and from those of corpora with hidden labels (60)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,11 +1,6 @@
-"""What the papers claim and print, ``data/papers``, and our numbers beside theirs (all chapters).
+"""What the papers claim and print, ``data/papers``, and our numbers beside theirs (all chapters)."""
 
-``rows.yaml`` says which systems, collections and measures of ours belong to a paper's rows.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -42,11 +37,6 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
     pages: dict[str, str]
     notes: dict[str, str] = {}
 
-    @property
-    def label(self) -> str:
-        """Part and name, as tables and figures call it."""
-        return f"{self.part}  {self.name}"
-
 
 def papers(root: Path | None = None) -> dict[str, Paper]:
     """Return the papers by key, in the order of the book's parts; `DataError` for another form of ``papers.yaml``."""
@@ -67,19 +57,14 @@ def collections(paper: str, profile: str) -> pd.DataFrame:
     return papers_table("collections").query("paper == @paper and profile == @profile").set_index("data_set")
 
 
-def joint_fidelity(fidelities: Sequence[str]) -> str:
-    """Return `stand-in` if one of the collections that stand for data sets is one, else `subset`."""
-    return STAND_IN if STAND_IN in fidelities else SUBSET
-
-
 def data_sets(paper: str, profile: str) -> pd.DataFrame:
     """Return `collections` as a page shows them, with what each collection is of its source."""
     table = collections(paper, profile).reset_index()
     what = pd.Series(["; ".join(filter(None, (part_of(row.collection), row.why))) for row in table.itertuples()])
     names = table["data_set"].map(called)
     what = what.mask(what.duplicated() & (what != ""), "as for " + names.groupby(what).transform("first"))
-    columns = {"paper's data set": names, "here": table["collection"].map(called), "fidelity": table["fidelity"]}
-    return pd.DataFrame({**columns, "what that is": what})
+    here = table["collection"].map(called)
+    return pd.DataFrame({"paper's data set": names, "here": here, "fidelity": table["fidelity"], "what that is": what})
 
 
 def table_lines(paper: str, artefact: str) -> pd.DataFrame:
@@ -91,28 +76,17 @@ def table_lines(paper: str, artefact: str) -> pd.DataFrame:
 
 
 def paper_numbers(paper: str) -> pd.DataFrame:
-    """Return the lines of tables.csv on a paper, with what rows.yaml sets beside them, NaN where it sets nothing.
+    """Return the lines of tables.csv on a paper, with what of ours stands for the same method, "" where nothing does.
 
-    Columns besides: `place`, data set and split in one; `theirs`, the number as text, of a measure in points of a
-    hundred; `experiment`, `system`, `data_set` (several, joined by +, are averaged) and `measure` of ours; and `times`,
-    which takes a recorded number to the paper's unit.
+    That are `experiment`, `system`, `data_set` (several, joined by +, are averaged), `measure`, and `times`, which
+    takes a recorded number that is no measure to the paper's unit. Columns besides: `place`, data set and split in one;
+    `theirs`, the number as text, of a measure in points of a hundred.
     """
     lines = papers_table("tables").query("paper == @paper")
     lines["place"] = (lines["dataset"] + ", " + lines["split"]).str.strip(", ")
     pairs = zip(lines["value"], lines["unit"], strict=True)
     lines["theirs"] = [value and format(Decimal(value).scaleb(POINTS.get(unit, 0)), "f") for value, unit in pairs]
-    entries = read_yaml(runtime.root() / "data" / "papers" / "rows.yaml").get(paper, {})
-    ours = [
-        (artefact, row, place, metric, *system.split(":", 1), data_set, measure, group.get("times", 1.0))
-        for artefact, groups in entries.items()
-        for group in groups
-        for row, system in group["rows"].items()
-        for place, data_set in group["data"].items()
-        for metric, measure in group["measures"].items()
-    ]
-    names = ["artefact", "row", "place", "metric"]
-    columns = [*names, "experiment", "system", "data_set", "measure", "times"]
-    return lines.merge(pd.DataFrame(ours, columns=columns), "left", names)
+    return lines
 
 
 def paper_values(paper: str, experiment: str, data_set: str) -> dict[tuple[str, str], float]:
@@ -149,20 +123,19 @@ def numbers(paper: str, profile: str, source: str | None = None) -> pd.DataFrame
 
 
 def _ours(line: Any, stand: pd.DataFrame, load: Callable) -> tuple:
-    names = [] if pd.isna(line.experiment) else line.data_set.split("+")
-    rows = load(line.experiment) if names and {*names} <= {*stand.index} else None
+    names = line.data_set.split("+")
+    rows = load(line.experiment) if {*names} <= {*stand.index} else None
     if rows is None:
         return NO_NUMBER
     on, fidelity = (stand.loc[names, column].tolist() for column in ("collection", "fidelity"))
     if all(line.system in rows.systems(each, "test", line.measure) for each in on):
         mean = test(Contrast((Term(1.0, line.system, tuple(on), line.measure, rows=rows),)))
         ours, half = mean["effect"], mean["high"] - mean["effect"]
+    elif len(on) == 1 and len(values := rows.lines(line.system, on[0]).query("measure == @line.measure")["value"]):
+        ours, half = values.mean() * float(line.times or 1), np.nan
     else:
-        values = rows.lines(line.system, on[0]).query("measure == @line.measure")["value"]
-        if len(values) == 0 or len(on) > 1:
-            return NO_NUMBER
-        ours, half = values.mean() * line.times, np.nan
-    fidelity = joint_fidelity(fidelity)
+        return NO_NUMBER
+    fidelity = STAND_IN if STAND_IN in fidelity else SUBSET
     return ours, half, line.system, f"{' and '.join(map(called, on))} ({fidelity})", fidelity
 
 

@@ -1,6 +1,4 @@
-"""Tables for a page, from recorded results alone: scores of systems, and claims with their verdicts (every chapter)."""
-
-from __future__ import annotations
+"""Tables of recorded results: scores of systems, queries one by one, claims with their verdicts (every chapter)."""
 
 import json
 import re
@@ -9,30 +7,36 @@ from html import escape
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
+from retlib.core.errors import DataError, require
+from retlib.data.collection import Collection
 from retlib.data.datasets.catalogue import called
+from retlib.data.text import content_words, words
+from retlib.data.tokenized import texts
 from retlib.evaluation import results
-from retlib.evaluation.measures import holm
+from retlib.evaluation.measures import compare, held_out, holm, in_pairs, is_score
 from retlib.evaluation.results import Results
-from retlib.report.claims import CONDITION
 from retlib.report.contrasts import LEVEL
-from retlib.report.ledger import NOT_TESTED, SIGNS, amount_text, decisive, effect_text, is_seen
-from retlib.report.papers import Paper, papers, papers_table
+from retlib.report.ledger import CONDITION, NOT_TESTED, SIGNS, amount_text, decisive, effect_text, is_seen
+from retlib.report.papers import papers, papers_table
 
-# What a paper prints, in points of 100, by our system and measure.
-PaperValues = Mapping[tuple[str, str], float]
-NOTHING: PaperValues = {}
-LONGEST = 12  # lines of a table that is not folded
 PRINTED = ", the paper's "
+TIE = 2e-3  # points: values are recorded to five digits, so that equal ones may differ by this much
+# Points between two runs; chosen, not derived: what a reader would hardly see, and what a reader would ask about.
+TOLERANCES = {"OK": 0.5, "near": 2.0}
+DIFFERS = "differs"
+STATUSES = (*TOLERANCES, DIFFERS, "other data", "other settings", "not run")
+NAMES = ["experiment", "system", "collection", "split", "measure"]  # of a row, but for the seed
 
 
-def scores(results: Results, collection: str, measure: str, paper: PaperValues = NOTHING) -> pd.DataFrame:
+def scores(results: Results, collection: str, measure: str, paper: Mapping = {}) -> pd.DataFrame:
     """Return each system's score, in points of 100; index system.
 
-    Columns: the measure, `low` and `high` of its 95 % interval over queries and seeds, what the `paper` has, the scores
-    of `each seed`, and the numbers of `seeds` and `queries`.
+    Columns: the measure, `low` and `high` of its 95 % interval over queries and seeds, what the `paper` prints, by
+    system and measure, the scores of `each seed`, and the numbers of `seeds` and `queries`.
     """
     rows = []
     for system in results.systems(collection, "test", measure):
@@ -43,7 +47,7 @@ def scores(results: Results, collection: str, measure: str, paper: PaperValues =
     return pd.DataFrame(rows, columns=columns).set_index("system")
 
 
-def measured(results: Results, collection: str, measures: Sequence[str], paper: PaperValues = NOTHING) -> pd.DataFrame:
+def measured(results: Results, collection: str, measures: Sequence[str], paper: Mapping = {}) -> pd.DataFrame:
     """Return measures of the systems that have the first of them, as ``41.3 ± 0.8 | 40.7``; index system.
 
     Points of 100, half of the 95 % interval, and what the paper has.
@@ -103,6 +107,113 @@ def about(value: float) -> str:
 def p_text(value: float) -> str:
     """Return a p-value as pages show it: what rounds to the level and is below it says so."""
     return "< 0.001" if value < 0.001 else f"< {LEVEL}" if LEVEL - 0.0005 <= value < LEVEL else f"{value:.3f}"
+
+
+# --- queries one by one (chapter 52) -------------------------------------------------------------------
+
+
+def overlap(collection: Collection) -> pd.DataFrame:
+    """Return the lexical overlap of each test query with its relevant documents.
+
+    That is the share of its different words, without stop words and not stemmed, in a relevant document; of several the
+    largest; NaN where only stop words are left, or nothing is relevant. Columns `collection`, `query_id`, `overlap`,
+    and `words`, the number of all words of the query.
+    """
+    queries, judged = held_out(collection, "test")
+    judged = judged[judged["relevance"] > 0]
+    rows = collection.documents.index.get_indexer(judged["doc_id"].unique())
+    terms, inside = queries["text"].map(content_words), texts(collection, rows).map(content_words)
+    pairs = zip(judged["query_id"], judged["doc_id"], strict=True)
+    shares = [len(terms[q] & inside[d]) / len(terms[q]) if terms[q] else np.nan for q, d in pairs]
+    best = pd.Series(shares, judged["query_id"], dtype=float).groupby(level=0).max().reindex(queries.index)
+    table = pd.DataFrame({"overlap": best, "words": queries["text"].map(words).map(len)}).rename_axis("query_id")
+    return table.reset_index().assign(collection=collection.name)[["collection", "query_id", "overlap", "words"]]
+
+
+def slices(results: Results, collection: str, measure: str, systems: Sequence[str], parts: int) -> pd.DataFrame:
+    """Return the mean of systems, of all if none is named, over the queries of little, more and most lexical overlap.
+
+    Queries with a value, in the order of the table `overlap`, are cut into at most so many equal parts; equal overlaps
+    stay together. Columns `part` (such as ``0-33 % (n = 210)``), `edge` (its lowest overlap, from 0 to 1), `system`,
+    `value`, `low` and `high` of its 95 % interval (points of 100; NaN for one query or cluster), and `queries`.
+    """
+    clusters = results.clusters(collection, "test", measure)
+    shares = results.tables["overlap"].query("collection == @collection").set_index("query_id")["overlap"]
+    complete = shares.index.is_unique and clusters.index.isin(shares.index).all()
+    require(complete, f"the overlaps of {collection!r} are not those of its questions", DataError)
+    shares, rows = shares.reindex(clusters.index).dropna(), []
+    # Equal values stay together, where their middle rank falls.
+    for _, share in shares.groupby((2 * shares.rank(method="average") - 1) * parts // (2 * len(shares))):
+        ends = dict.fromkeys(f"{100 * end:.0f}" for end in (share.min(), share.max()))
+        part, several = f"{'-'.join(ends)} % (n = {len(share)})", clusters[share.index].nunique() > 1
+        for system in systems or results.systems(collection, "test", measure):
+            points = 100 * results.per_query(collection, "test", measure, system).loc[share.index].astype(float)
+            interval = compare(points, clusters).interval() if several else (np.nan, np.nan)
+            rows.append((part, share.min(), system, points.to_numpy().mean(), *interval, len(share)))
+    return pd.DataFrame(rows, columns=["part", "edge", "system", "value", "low", "high", "queries"])
+
+
+def outcomes(results: Results, collection: str, measure: str, rival: str) -> pd.DataFrame:
+    """Return every system against a rival, query by query, the largest effect first.
+
+    In points of 100, over common seeds. Beside the columns of `against`: `wins`, `ties` and `losses`, numbers of
+    queries, whose seeds are averaged first; and what they reach `alone`, the `rival`, and the `best of both`, chosen
+    for each query and seed with hindsight: the upper bound of a choice, above both even if they differ by chance alone,
+    and none of a fusion.
+    """
+    rows = []
+    for _, system, *test in against(results, [collection], measure, rival).itertuples(index=False):
+        pair = (results.per_query(collection, "test", measure, name) for name in (system, rival))
+        ours, theirs = (100 * values.to_numpy() for values in in_pairs(*pair))  # (Q, S)
+        apart = ours.mean(axis=1) - theirs.mean(axis=1)
+        counts = [int(each.sum()) for each in (apart > TIE, abs(apart) <= TIE, apart < -TIE)]
+        rows.append((system, *counts, *test, ours.mean(), theirs.mean(), np.maximum(ours, theirs).mean()))
+    columns = ["system", "wins", "ties", "losses", "effect", "low", "high", "p", "alone", "rival", "best of both"]
+    return pd.DataFrame(rows, columns=columns).sort_values("effect", ascending=False, kind="stable", ignore_index=True)
+
+
+# --- a reader's own run beside the published results (the command `verify`) ---------------------------
+
+# Compared are means over seeds of measures, in points of 100; times, sizes and counts depend on the machine. Rows of
+# other data or settings are no rerun and are told apart.
+
+
+def reproduction(profile: str) -> pd.DataFrame:
+    """Return every published mean beside the same of the reader's own run; `DataError` if nothing is published.
+
+    Columns `NAMES`, `seeds` (of the own run), `run` and `reference` (means over common seeds, or over all if there are
+    none; points of 100), `difference`, `status` (one of `STATUSES`).
+    """
+    rows = [_rows(profile, source) for source in ("reference", "run")]
+    nothing = f"no results are published at profile {profile!r}, so nothing can be compared with them"
+    require(len(rows[0]) > 0, nothing, DataError)
+    published, own = (each.groupby(NAMES, sort=False)[["data", "parameters"]].first() for each in rows)
+    own, values = own.reindex(published.index), [100 * each.set_index([*NAMES, "seed"])["value"] for each in rows]
+    values = pd.concat(values, axis=1, keys=["reference", "run"])
+    shared = values.notna().all(axis=1)
+    values = values[shared | ~shared.groupby(NAMES).transform("any")].groupby(NAMES)
+    table = values.mean().assign(seeds=values["run"].count()).reindex(published.index)
+    difference = table["run"] - table["reference"]
+    # Values are kept as float32, so that a difference of just the tolerance may read a little more.
+    status = {"not run": table["run"].isna(), "other data": published["data"] != own["data"]}
+    status |= {"other settings": published["parameters"] != own["parameters"]}
+    status |= {name: difference.abs() <= most + 1e-4 for name, most in TOLERANCES.items()}
+    status = np.select([*status.values()], [*status], DIFFERS)
+    table = table[["seeds", "run", "reference"]].assign(difference=difference, status=status)
+    return table.reset_index()
+
+
+def counts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how many rows of each experiment have each status."""
+    table = pd.crosstab(rows["experiment"], rows["status"])
+    return table.reindex(columns=list(STATUSES), fill_value=0).rename_axis(columns=None).reset_index()
+
+
+def _rows(profile: str, source: str) -> pd.DataFrame:
+    rows = results.rows(profile, source).reindex(columns=[*NAMES, "seed", "value", "data", "parameters"])
+    rows = rows[rows["measure"].isin(filter(is_score, rows["measure"].unique()))]
+    # A copy of a file may differ in bytes from the release and still give the same collection.
+    return rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
 
 
 # --- HTML ------------------------------------------------------------------------------------------
@@ -172,7 +283,7 @@ def chapter_claims(table: pd.DataFrame) -> HTML:
     claims = pd.DataFrame(rows, columns=heads)
     page = as_page(claims.assign(claim=claims["claim"].mask(claims["claim"].duplicated(), "")), markup=["claim"])
     folded = f"<details><summary>All {len(claims)} contrasts of this chapter</summary>{page.data}</details>"
-    return page if len(claims) <= LONGEST else HTML(folded)
+    return page if len(claims) <= 12 else HTML(folded)
 
 
 def by_claim(verdicts: pd.DataFrame) -> HTML:
@@ -182,13 +293,11 @@ def by_claim(verdicts: pd.DataFrame) -> HTML:
     """
     by_key, rows = papers(), []
     for row in verdicts.itertuples():
-        notes = (
-            f"as tested: {row.as_tested}" if row.as_tested else row.remark,
-            row.note and f"{row.verdict}: {row.note}",
-        )
-        below = "".join(f"\n<em>{escape(note)}</em>" for note in notes if note)
+        remark = f"as tested: {row.as_tested}" if row.as_tested else row.remark
+        notes = filter(None, (remark, row.note and f"{row.verdict}: {row.note}"))
+        below = "".join(f"\n<em>{escape(note)}</em>" for note in notes)
         claim = f"{escape(row.statement)}{below}\n<code>{row.id}</code>"
-        part = link(_address(by_key, row), by_key[row.paper].part)
+        part = link(f"{by_key[row.paper].pages['verdicts']}.html#{row.id}", by_key[row.paper].part)
         contrasts = row.chapter and link(f"{row.chapter}.html#the-paper-s-claims", "in its chapter")
         rows.append((f"{SIGNS[row.verdict]} {row.verdict}", part, claim, _decides(row), _scale(row), contrasts))
     last = "what decides, or why it is not tested"
@@ -199,11 +308,12 @@ def by_claim(verdicts: pd.DataFrame) -> HTML:
 
 def cards(sentences: Mapping[str, str], ledger: pd.DataFrame) -> HTML:
     """Return a card for each paper: its name, a sentence, and a sign for each of its claims, which leads to it."""
-    by_key, parts = papers(), []
-    for key, paper in by_key.items():
-        head = link(f"{paper.pages['verdicts']}.html", f"{paper.part}. {paper.name}")
+    parts = []
+    for key, paper in papers().items():
+        page = f"{paper.pages['verdicts']}.html"
+        head = link(page, f"{paper.part}. {paper.name}")
         signs = "".join(
-            f'<a class="sign {row.verdict.replace(", ", "-").replace(" ", "-")}" href="{_address(by_key, row)}" '
+            f'<a class="sign {row.verdict.replace(", ", "-").replace(" ", "-")}" href="{page}#{row.id}" '
             f'title="{escape(row.verdict)}: {escape(row.statement)}">{SIGNS[row.verdict]}</a>'
             for row in ledger[ledger["paper"] == key].itertuples()
         )
@@ -228,10 +338,6 @@ def provenance(profile: str, source: str | None) -> pd.DataFrame:
     rows, columns = results.rows(profile, source), ["seed", "recorded", "device", "cores", "python", "revision"]
     chapters = rows.assign(recorded=rows["recorded"].str[:10]).groupby("experiment", sort=False)[columns]
     return chapters.agg(lambda values: ", ".join(map(str, sorted({*values.dropna()})))).reset_index()
-
-
-def _address(papers: Mapping[str, Paper], row: Any) -> str:
-    return f"{papers[row.paper].pages['verdicts']}.html#{row.id}"
 
 
 def _decides(row: Any) -> str:

@@ -27,7 +27,7 @@ from retlib.evaluation import results
 from retlib.evaluation.measures import evaluate_once, held_out
 from retlib.evaluation.results import Results
 from retlib.report import tables
-from retlib.report.claims import Claims
+from retlib.report.ledger import Claims
 
 T = TypeVar("T")
 MOST = 2**31 - 1  # the largest whole number that everything here counts to

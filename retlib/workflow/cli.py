@@ -246,10 +246,10 @@ def draw(names: tuple[str, ...], profile: str) -> None:
     for name in names:
         # The answer on top is left out: it may be for other verdicts.
         given = {**plans[name].parameters, "profile": profile, "source": "reference"}
-        tables = execute.run_cells(plans[name].notebook, **given)["experiment"].results.tables
-        if "claims" in tables:
-            results.publish_table(profile, name, "claims", tables["claims"])
-            click.echo(f"{name}: {len(tables['claims'])} contrasts")
+        drawn = execute.run_cells(plans[name].notebook, **given)["experiment"].results
+        if "claims" in drawn.tables:
+            drawn.save(results.reference_folder(profile, name))
+            click.echo(f"{name}: {len(drawn.tables['claims'])} contrasts")
 
 
 @main.command(params=[_profile, _format])
@@ -260,11 +260,11 @@ def verify(profile: str, form: str) -> None:
     of 100), nearly so (near: within two points) or not (differs), and the rows that differ; csv has
     every row. The exit code is 1 if a row differs.
     """
-    from retlib.report import verify
+    from retlib.report import tables
 
-    rows = verify.reproduction(profile)
-    differing = rows[rows["status"] == verify.DIFFERS]
-    _show(rows if form == "csv" else verify.counts(rows), form)
+    rows = tables.reproduction(profile)
+    differing = rows[rows["status"] == tables.DIFFERS]
+    _show(rows if form == "csv" else tables.counts(rows), form)
     if len(differing) and form == "text":
         click.echo()
         _show(differing.drop(columns="status").round(2), form)

@@ -193,7 +193,7 @@ reference, own = partial(save, results.reference_folder), partial(save, results.
 
 
 def test_an_own_run_comes_before_the_reference(places):
-    assert results.load("11", "quick") is None and results.load_table("11", "quick", "claims") is None
+    assert results.load("11", "quick") is None
     assert results.rows("quick").columns.tolist() == FIRST and results.experiments("quick") == []
     reference("11", 0.1)
     assert results.load("11", "quick", "run") is None and results.load("11", "laptop") is None
@@ -240,7 +240,6 @@ def test_systems_are_compared_in_points_alone_in_pairs_and_across_collections():
         freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
         expected = pytest.approx((effect, variance, freedom), rel=1e-3, abs=1e-3)
         assert (found.effect, found.error**2, found.freedom) == expected, given
-    assert made.pooled([(1, "A")], ["nowhere"], "AP@100", 3) == []
 
 
 def test_another_training_that_finds_as_many_is_another():

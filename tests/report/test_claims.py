@@ -13,9 +13,8 @@ from retlib.core import notebook_files, runtime
 from retlib.core.errors import SettingError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report.claims import COLUMNS, CONDITION, TEST, Claims, encoder
 from retlib.report.contrasts import LOG_STEPS, LOG_VALUE, slope
-from retlib.report.gate import NOISE
+from retlib.report.ledger import CONDITION, EMPTY, NOISE, TEST, Claims, encoder
 
 COUNT = 40
 NOISY = np.random.default_rng(0).normal(size=COUNT)
@@ -63,7 +62,7 @@ def a_over_b(of):
 
 def test_a_line_holds_what_a_verdict_needs(made):
     table = lines(made, lambda of: (of("A") - of("B")).printed(2.1))
-    assert table.columns.tolist() == COLUMNS
+    assert table.columns.tolist() == [*EMPTY]
     (found,) = table.to_dict("records")
     half, p = stats.t.ppf(0.975, COUNT - 1), stats.t.sf(5, COUNT - 1)
     numbers = {"effect": 5, "low": 5 - half, "high": 5 + half, "freedom": COUNT - 1, "questions": COUNT, "seeds": 1,

@@ -10,7 +10,7 @@ from scipy import stats
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
-from retlib.report import curves
+from retlib.report import contrasts
 from retlib.report.contrasts import Contrast, Term, slope
 
 EVERY = 20
@@ -35,18 +35,18 @@ def of(system, kind, measure="RR@10"):
 
 
 def rise(made):
-    return judge(slope([of("A", each) for each in curves.WINDOW]), made)
+    return judge(slope([of("A", each) for each in contrasts.WINDOW]), made)
 
 
 def sawtooth(made):
     """The fall within cycles, and the jump from the end of one to the start of the next."""
-    early, late, after = (of("A", kind) for kind in (curves.EARLY, curves.LATE, curves.AFTER_REFRESH))
+    early, late, after = (of("A", kind) for kind in (contrasts.EARLY, contrasts.LATE, contrasts.AFTER_REFRESH))
     return judge(early - late, made), judge(after - late, made)
 
 
 def swing(a, b, noise=1.0, seed=0):
     made = recorded(A=wide(a, noise=noise, seed=seed), B=wide(b, noise=noise, seed=seed + 1))
-    return judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made)
+    return judge(of("A", contrasts.swing("A")) - of("B", contrasts.swing("A")), made)
 
 
 def teeth(cycles, fall=30.0, top=90.0):
@@ -60,12 +60,12 @@ LEVEL = np.full(12 * EVERY, 50.0)
 def test_a_curve_is_in_points_over_the_steps_that_all_seeds_have():
     made = recorded(A=[[1, 2], [3, 4], [5, 6]], B=[[9, 9]] * 3)
     made.tables["curves"] = made.tables["curves"].drop(index=1)  # step 0 of seed 1
-    found = curves.curve(made, "A", "d", "RR@10")
+    found = contrasts.curve(made, "A", "d", "RR@10")
     assert found.index.tolist() == [1, 2] and found.columns.tolist() == [0, 1]
     assert found.to_numpy() == pytest.approx(np.array([[3, 4], [5, 6]]))
 
 
-@pytest.mark.parametrize("contrast", [of("A", curves.AT_END, "R@200"), of("A", curves.swing("B"))])
+@pytest.mark.parametrize("contrast", [of("A", contrasts.AT_END, "R@200"), of("A", contrasts.swing("B"))])
 def test_a_curve_or_a_refresh_that_is_not_recorded_is_refused(contrast):
     with pytest.raises(DataError):
         judge(contrast, recorded(A=wide(teeth(5))))
@@ -73,24 +73,24 @@ def test_a_curve_or_a_refresh_that_is_not_recorded_is_refused(contrast):
 
 def test_the_end_is_the_last_fifth_paired_by_step():
     made = recorded(A=[[0, 0]] * 8 + [[12, 14], [16, 22]], B=[[99, 99]] * 8 + [[10, 10], [10, 10]])
-    found = judge(of("A", curves.AT_END) - of("B", curves.AT_END), made)
+    found = judge(of("A", contrasts.AT_END) - of("B", contrasts.AT_END), made)
     # Differences 2, 4 and 6, 12: by step 3 and 9, by seed 4 and 8; each variance of the mean over two.
     parts = [18 / 2, 8 / 2]
     freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
     assert found.means == pytest.approx([16, 10]) and found.effect == pytest.approx(6)
     assert found.p_for == pytest.approx(stats.t.sf(6 / sum(parts) ** 0.5, freedom))
     assert (found.seeds, found.questions, found.one_seed) == (2, 2, False)
-    every = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made)
+    every = judge(of("A", contrasts.THROUGHOUT) - of("B", contrasts.THROUGHOUT), made)
     assert every.effect == pytest.approx(0.2 * 6 + 0.8 * -99) and every.questions == 10
 
 
 def test_steps_of_one_training_count_by_blocks():
     # Differences that stay the same within a block, as slowly drifting weights make them.
-    drift = np.repeat(np.random.default_rng(0).normal(size=curves.BLOCKS), 20)
+    drift = np.repeat(np.random.default_rng(0).normal(size=contrasts.BLOCKS), 20)
     made = recorded(A=wide(50 + drift, seeds=1), B=wide(np.full(len(drift), 50.0), seeds=1))
-    found = judge(of("A", curves.THROUGHOUT) - of("B", curves.THROUGHOUT), made)
+    found = judge(of("A", contrasts.THROUGHOUT) - of("B", contrasts.THROUGHOUT), made)
     assert found.p_for == pytest.approx(stats.ttest_1samp(drift[::20], 0, alternative="greater").pvalue)
-    assert found.one_seed and (curves.BLOCKS, found.freedom) == (10, 9)
+    assert found.one_seed and (contrasts.BLOCKS, found.freedom) == (10, 9)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_cycle_that_is_not_whole_is_no_tooth():
 def test_a_swing_is_the_mean_square_of_what_repeats():
     wave = 4 * np.sin(2 * np.pi * np.arange(12 * EVERY) / EVERY)
     found = swing(LEVEL + wave, LEVEL, noise=0.0)
-    parts = wave[:EVERY].reshape(curves.PHASES, -1).mean(axis=1)
+    parts = wave[:EVERY].reshape(contrasts.PHASES, -1).mean(axis=1)
     assert found.means == pytest.approx([(parts**2).mean(), 0]) and found.questions == 10
     assert found.p_for < 1e-6
     with pytest.raises(DataError):  # five cycles are the fewest
@@ -153,10 +153,10 @@ def test_a_swing_is_the_mean_square_of_what_repeats():
 def test_the_values_of_a_swing_are_the_jackknifes():
     """Of the mean over all pairs of cycles: with n cycles, n times it less n - 1 times that without one of them."""
     made = recorded(A=wide(teeth(8, fall=8), seeds=1, noise=1.0))
-    kind, values = curves.swing("A"), curves.curve(made, "A", "d", "RR@10")[0].to_numpy()
-    parts = values.reshape(-1, curves.PHASES, EVERY // curves.PHASES).mean(axis=2).ravel()
-    around = np.convolve(parts, np.ones(curves.PHASES) / curves.PHASES, mode="valid")
-    profile = (parts[2:-2] - around)[3:-3].reshape(-1, curves.PHASES)  # of all cycles but the first and the last
+    kind, values = contrasts.swing("A"), contrasts.curve(made, "A", "d", "RR@10")[0].to_numpy()
+    parts = values.reshape(-1, contrasts.PHASES, EVERY // contrasts.PHASES).mean(axis=2).ravel()
+    around = np.convolve(parts, np.ones(contrasts.PHASES) / contrasts.PHASES, mode="valid")
+    profile = (parts[2:-2] - around)[3:-3].reshape(-1, contrasts.PHASES)  # of all cycles but the first and the last
 
     def over_pairs(cycles):
         return np.mean([(one * other).mean() for one, other in combinations(cycles, 2)])
@@ -186,4 +186,4 @@ def test_noise_swings_in_no_step_however_large():
     means = np.array([each.means[0] for each in found])
     assert abs(means.mean()) < 3 * means.std() / 40**0.5  # the expectation is 0
     made = recorded(A=wide(LEVEL, noise=9.0), B=wide(LEVEL, noise=0.1))  # larger noise in A alone is no swing either
-    assert judge(of("A", curves.swing("A")) - of("B", curves.swing("A")), made).p_for > 0.05
+    assert judge(of("A", contrasts.swing("A")) - of("B", contrasts.swing("A")), made).p_for > 0.05

@@ -8,7 +8,7 @@ import pytest
 from recorded import learned, number
 
 from retlib.evaluation.results import Results
-from retlib.report.gate import NOISE, check, endings, too_deep
+from retlib.report.ledger import NOISE, ending, gate, too_deep
 
 ENDING = ["steps", "rise", "start", "kept"]
 
@@ -17,16 +17,16 @@ RISING = [40, 60, 64, 65, 66, 69]  # 3 points in the last fifth
 
 
 def judged(curves, large=NOISE):
-    return check(Results(tables={"learning": curves}), "A", "d", large)[0]
+    return gate(Results(tables={"learning": curves}), "A", "d", large)[0]
 
 
 def blind(made, system):
-    return check(made, system, "d", NOISE)[1]
+    return gate(made, system, "d", NOISE)[1]
 
 
 def ends(curves, system="A", collection="d"):
     """Steps, rise, score at the start and of the kept weights."""
-    return endings(curves).loc[(system, collection), ENDING].tolist()
+    return ending(curves.query("system == @system and collection == @collection"))[ENDING].tolist()
 
 
 def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():

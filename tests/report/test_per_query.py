@@ -15,7 +15,7 @@ from retlib.data.collection import Collection
 from retlib.evaluation import results
 from retlib.evaluation.measures import is_score
 from retlib.evaluation.results import Results
-from retlib.report import figures, per_query
+from retlib.report import figures, tables
 from retlib.workflow.execute import run_cells
 
 NOTEBOOK = runtime.root() / "notebooks" / "52_query_by_query.ipynb"
@@ -56,7 +56,7 @@ def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_docum
     rows = [("one", "a", 1), ("two", "a", 1), ("two", "b", 2), ("two", "c", 1), ("stop", "a", 1), ("none", "a", 0)]
     qrels = pd.DataFrame([*rows, ("train", "a", 1)], columns=["query_id", "doc_id", "relevance"])
     documents = documents if title else documents.drop(columns="title")
-    found = per_query.overlap(Collection("toy", documents, queries, qrels))
+    found = tables.overlap(Collection("toy", documents, queries, qrels))
     assert found["collection"].unique().tolist() == ["toy"] and found["words"].tolist() == [4, 5, 2, 1]
     found = found.set_index("query_id")["overlap"]
     # red and door; house of doors, green, house (and green of them in another document).
@@ -66,7 +66,7 @@ def test_overlap_is_the_largest_share_of_a_query_s_words_over_its_relevant_docum
 
 
 def test_slices_by_hand(recorded):
-    found = per_query.slices(recorded, "c", "RR@10", [], 3)
+    found = tables.slices(recorded, "c", "RR@10", [], 3)
     assert found["part"].unique().tolist() == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
     assert found["edge"].tolist() == [0, 0, 0.5, 0.5, 1, 1] and found["queries"].tolist() == [4, 4, 2, 2, 3, 3]
     assert found["system"].tolist() == ["BM25", "GQ"] * 3
@@ -80,11 +80,11 @@ def test_slices_by_hand(recorded):
     assert found.loc[5, ["low", "high"]].tolist() == pytest.approx(list(estimate.interval()), abs=1e-3)
     # Queries are taken by their ids, of which each has to be there once.
     recorded.tables["overlap"] = table = recorded.tables["overlap"].iloc[::-1]
-    pd.testing.assert_frame_equal(per_query.slices(recorded, "c", "RR@10", [], 3), found)
+    pd.testing.assert_frame_equal(tables.slices(recorded, "c", "RR@10", [], 3), found)
     for wrong in (table.iloc[:9], pd.concat([table, table])):
         recorded.tables["overlap"] = wrong
         with pytest.raises(DataError, match="'c'"):
-            per_query.slices(recorded, "c", "RR@10", [], 3)
+            tables.slices(recorded, "c", "RR@10", [], 3)
 
 
 @settings(max_examples=40)
@@ -93,7 +93,7 @@ def test_parts_hold_every_query_once_in_order_and_equals_together(ranks, parts):
     overlaps = np.array([np.nan if rank is None else rank / 6 for rank in ranks])
     found = Results()
     add(found, "a", {0: overlaps}, overlaps=overlaps)
-    table, known = per_query.slices(found, "c", "RR@10", [], parts), np.sort(overlaps[~np.isnan(overlaps)])
+    table, known = tables.slices(found, "c", "RR@10", [], parts), np.sort(overlaps[~np.isnan(overlaps)])
     assert len(table) <= parts and table["queries"].sum() == len(known) and table["edge"].is_monotonic_increasing
     ends = table["queries"].cumsum()
     for (start, end), value in zip(zip([0, *ends], ends, strict=False), table["value"], strict=True):
@@ -107,14 +107,14 @@ def test_parts_hold_every_query_once_in_order_and_equals_together(ranks, parts):
 def test_equal_queries_go_where_the_middle_of_them_falls(overlaps, sizes):
     found = Results()
     add(found, "a", {0: [0.0] * 4}, overlaps=[*map(float, overlaps)], clusters=["same"] * 4)
-    table = per_query.slices(found, "c", "RR@10", [], 2)
+    table = tables.slices(found, "c", "RR@10", [], 2)
     assert table["queries"].tolist() == sizes and table["low"].isna().all()  # of one cluster there is no interval
 
 
 def test_outcomes_by_hand(recorded):
     add(recorded, "twin", {0: BM25})
     add(recorded, "worse", {0: [value / 2 for value in BM25]})
-    found = per_query.outcomes(recorded, "c", "RR@10", "BM25")
+    found = tables.outcomes(recorded, "c", "RR@10", "BM25")
     assert found["system"].tolist() == ["GQ", "twin", "worse"]  # by effect, not as they were recorded
     counts = found.set_index("system")[["wins", "ties", "losses"]]
     # GQ over its seeds: 1, 1, .5, 0, 0, 0, .5, 1/3, .5, .25; q7 is the mean of a half and a sixth.
@@ -138,10 +138,10 @@ def test_rounding_makes_no_winner_and_only_common_seeds_count():
     add(found, "a third", {seed: [value] * 10 for seed, value in enumerate((1 / 2, 1 / 3, 1 / 6))})
     # The smallest real difference of RR@10 counts.
     add(found, "near", {0: [1 / 3] * 9 + [1 / 3 + 1 / 90]})
-    table = per_query.outcomes(found, "c", "RR@10", "another").set_index("system")
+    table = tables.outcomes(found, "c", "RR@10", "another").set_index("system")
     assert table.loc["a third", ["wins", "ties", "losses"]].tolist() == [0, 10, 0] and table["wins"]["near"] == 1
     add(found, "shares a seed", {2: [1 / 6] * 10, 3: [1.0] * 10})
-    row = per_query.outcomes(found, "c", "RR@10", "a third").set_index("system").loc["shares a seed"]
+    row = tables.outcomes(found, "c", "RR@10", "a third").set_index("system").loc["shares a seed"]
     assert row["ties"] == 10 and row["alone"] == row["rival"] == row["best of both"]
 
 
@@ -156,7 +156,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
     found = rows.set_index(["collection", "system", "measure"])["value"]
     assert found["c", "GQ", "wins"] == 4 and found["d", "labels", "losses"] == 2 and len(found) == 8
     assert found["c", "GQ", "best of both"] == pytest.approx(BEST_OF_BOTH / 100, abs=1e-5)
-    # Counts are no measures of retrieval, which `retlib.report.verify` would compare with those of others.
+    # Counts are no measures of retrieval, which `retlib.report.tables.reproduction` would compare with those of others.
     assert not any(map(is_score, rows["measure"].unique()))
     assert run_cells(NOTEBOOK, profile="smoke", rival="GQ", parts=1, systems=["GQ"])["names"] == ["c"]
     for name, wrong in {"measure": "R@2", "rival": "BM52", "systems": ["BM26"], "profile": "explore"}.items():
@@ -166,7 +166,7 @@ def test_the_page_from_what_a_leaderboard_recorded(recorded, own_build):
 
 def test_slices_are_drawn_side_by_side_with_their_intervals(recorded):
     add(recorded, "BM25", {0: BM25}, "d")
-    other, found = (per_query.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
+    other, found = (tables.slices(recorded, name, "RR@10", [], parts) for name, parts in (("d", 2), ("c", 3)))
     first, second = figures.slices({"d": other, "c": found}, "RR@10").axes
     assert [text.get_text() for text in second.texts] == ["0-20 % (n = 4)", "50 % (n = 2)", "100 % (n = 3)"]
     bm25, gq = (bars.lines[0] for bars in second.containers)

@@ -9,6 +9,7 @@ from recorded import claims_table, outcome, write_claims
 
 from retlib.core import runtime
 from retlib.evaluation import results
+from retlib.evaluation.results import Results
 from retlib.report import figures, ledger, tables
 
 RATIO = {"unit": "ratio", "rows": "", "effect": math.log(2), "low": math.log(1.5), "high": math.log(3), "paper": 4.0,
@@ -35,7 +36,7 @@ def judged(tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "root", lambda: tmp_path)
 
     def judge(*lines):
-        monkeypatch.setattr(results, "load_table", lambda *_: claims_table(*lines))
+        monkeypatch.setattr(results, "load", lambda *_: Results(tables={"claims": claims_table(*lines)}))
         return ledger.verdicts("paper", "quick")
 
     return judge

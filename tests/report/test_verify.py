@@ -9,7 +9,7 @@ from retlib.core import runtime
 from retlib.core.errors import DataError
 from retlib.evaluation import results
 from retlib.evaluation.results import Results
-from retlib.report import verify
+from retlib.report import tables
 from retlib.workflow.cli import main
 
 
@@ -43,15 +43,15 @@ def places(tmp_path, monkeypatch):
 
 
 def test_each_status(places):
-    found = verify.reproduction("quick").set_index("system")
+    found = tables.reproduction("quick").set_index("system")
     assert found["status"].to_dict() == {
         "same": "OK", "edge": "OK", "close": "near", "far": "differs", "data": "other data",
         "settings": "other settings", "gone": "not run", "BM25": "not run",
     }  # fmt: skip
     assert found.loc["far", ["run", "reference", "difference"]].tolist() == pytest.approx([47, 50, -3])
     assert found.loc["same", "seeds"] == 2 and found.loc["gone", "seeds"] == 0
-    counts = verify.counts(verify.reproduction("quick"))
-    assert counts.columns.tolist() == ["experiment", *verify.STATUSES]
+    counts = tables.counts(tables.reproduction("quick"))
+    assert counts.columns.tolist() == ["experiment", *tables.STATUSES]
     assert counts.to_numpy().tolist() == [["1_a", 2, 1, 1, 1, 1, 1], ["2_b", 0, 0, 0, 0, 0, 1]]
 
 
@@ -66,12 +66,12 @@ def test_a_profile_of_nothing_or_of_times_alone_has_nothing_to_compare(places):
     record(results.reference_folder("paper", "1_a"), [("clock", 0, 3.0, {"measure": "latency ms"})])
     for profile in ("paper", "smoke"):
         with pytest.raises(DataError, match=profile):
-            verify.reproduction(profile)
+            tables.reproduction(profile)
 
 
 def test_means_are_over_the_seeds_that_both_have_or_else_over_all(places):
     published = [("A", seed, value, {}) for seed, value in enumerate((0.50, 0.54, 0.58))]
     record(results.reference_folder("quick", "1_a"), [*published, ("B", 0, 0.5, {}), ("B", 1, 0.7, {})])
     record(results.own_folder("quick", "1_a"), [("A", 0, 0.50, {}), ("B", 7, 0.6, {})])
-    found = verify.reproduction("quick").set_index("system")
+    found = tables.reproduction("quick").set_index("system")
     assert found[["run", "reference"]].loc[["A", "B"]].to_numpy().ravel() == pytest.approx([50, 50, 60, 60])

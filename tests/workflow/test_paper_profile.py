@@ -18,7 +18,7 @@ from retlib.core import runtime
 from retlib.data import passages, splits
 from retlib.data.datasets import ARTICLES, COLLECTIONS
 from retlib.models import baselines, checkpoints
-from retlib.report import claims
+from retlib.report.papers import papers_table
 from retlib.studies import study
 from retlib.studies.part1 import AveragedWords
 from retlib.systems.query_generation import QueryGenerator
@@ -27,7 +27,7 @@ from retlib.training.trainer import OPTIMIZERS
 from retlib.workflow import notebooks
 
 ROOT = runtime.root()
-SETTINGS = claims.papers_table("settings").set_index(["paper", "component", "setting"])["value"]
+SETTINGS = papers_table("settings").set_index(["paper", "component", "setting"])["value"]
 PLANS = {name: plan for name, plan in notebooks.plan(ROOT, "paper").items() if plan.parameters["profile"] == "paper"}
 # What a setting's expression may name beside what its notebook declares.
 BESIDE = {"passages": passages, "splits": splits, "wordvectors": baselines}

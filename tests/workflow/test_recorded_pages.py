@@ -20,11 +20,7 @@ RECORDED = [each for each in RECORDED if each[0] in notebook_files.profiles(ROOT
 # Each notebook once, with the rows that tell most.
 PAGES = {name: profile for best in ("quick", "checkpoint", "laptop") for profile, name in RECORDED if profile == best}
 # And those from public starts that have claims.
-TESTED = [
-    (name, profile)
-    for profile, name in RECORDED
-    if results.load_table(name, profile, "claims", "reference") is not None
-]
+TESTED = [(name, profile) for profile, name in RECORDED if "claims" in results.load(name, profile, "reference").tables]
 PAGES = sorted({*PAGES.items(), *(each for each in TESTED if each[1] == "checkpoint")})
 
 
@@ -39,7 +35,7 @@ def test_a_page_is_drawn_from_published_rows_and_tests_its_claims_alike(name, pr
         chosen.notebook, ("parameters",), **{**chosen.parameters, "profile": profile, "source": "reference"}
     )
     plt.close("all")
-    published = results.load_table(name, profile, "claims", "reference")
+    published = results.load(name, profile, "reference").tables.get("claims")
     if published is not None:
         found = page["experiment"].results.tables["claims"]
         pd.testing.assert_frame_equal(found, published, check_dtype=False, rtol=1e-6, atol=1e-9)
