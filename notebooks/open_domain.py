@@ -14,7 +14,7 @@ import torch
 from retlib.core import runtime
 from retlib.core.errors import DataError, require
 from retlib.data import datasets
-from retlib.data.splits import with_distractors
+from retlib.data.collection import with_distractors
 from retlib.data.text import concatenate, quick_sentences
 from retlib.evaluation import measures
 from retlib.models.retriever import Retriever

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
-from retlib.data.collection import SPLITS, Collection
-from retlib.data.splits import low_resource
+from retlib.data.collection import SPLITS, Collection, low_resource
 from retlib.evaluation import measures
 from retlib.evaluation.results import Results
 from retlib.report.contrasts import LEVEL

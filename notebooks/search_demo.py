@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
-from retlib.data.collection import Collection
-from retlib.data.splits import hash_position
+from retlib.data.collection import Collection, hash_position
 from retlib.data.text import WORD, TokenTable, content_words, words
 from retlib.data.tokenized import texts
 from retlib.models.encoders import encode

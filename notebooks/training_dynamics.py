@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core import runtime
-from retlib.data.collection import Collection
-from retlib.data.splits import hash_position
+from retlib.data.collection import Collection, hash_position
 from retlib.report.contrasts import END
 from retlib.retrieval import index
 from retlib.studies.experiment import Experiment

@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import datasets
-from retlib.data.collection import Collection
-from retlib.data.splits import with_distractors
+from retlib.data.collection import Collection, with_distractors
 from retlib.models.retriever import Retriever
 from retlib.report import figures
 from retlib.retrieval import index

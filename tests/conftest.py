@@ -21,8 +21,7 @@ import pytest
 
 from retlib.core import runtime
 from retlib.data import datasets
-from retlib.data.collection import Collection
-from retlib.data.splits import closure, hash_position, retrieval_task
+from retlib.data.collection import Collection, closure, hash_position, retrieval_task
 from retlib.training import trainer
 
 # A busy machine is no failure.

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from retlib.core.errors import DataError, require
-from retlib.data.collection import Article, Collection
-from retlib.data.splits import hash_position
+from retlib.data.collection import Article, Collection, hash_position
 from retlib.data.text import quick_sentences, words
 
 MOST_WORDS = 100  # of a passage, as in the paper

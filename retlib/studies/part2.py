@@ -10,8 +10,7 @@ import pandas as pd
 from pydantic import Field
 
 from retlib.data.articles import Corpus, Split
-from retlib.data.collection import Article, Collection
-from retlib.data.splits import low_resource, subsample
+from retlib.data.collection import Article, Collection, low_resource, subsample
 from retlib.models.retriever import Retriever
 from retlib.studies.experiment import Experiment, NonEmpty
 from retlib.systems.system import System, Target

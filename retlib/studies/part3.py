@@ -10,8 +10,7 @@ from pydantic import Field
 from retlib.core.errors import DataError, require, require_one_of, short_repr
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
-from retlib.data.collection import SPLITS, Collection
-from retlib.data.splits import hash_position, subsample, with_distractors
+from retlib.data.collection import SPLITS, Collection, hash_position, subsample, with_distractors
 from retlib.evaluation import query_measures
 from retlib.models.generator import Decoding
 from retlib.studies.experiment import ArticlesName, CollectionName, Experiment, NonEmpty, Positive, TwoOrMore, validator

@@ -8,8 +8,7 @@ import pandas as pd
 
 from retlib.core.errors import SettingError, require, require_one_of
 from retlib.data import datasets
-from retlib.data.collection import SPLITS, Collection
-from retlib.data.splits import answered_within, subsample, union
+from retlib.data.collection import SPLITS, Collection, answered_within, subsample, union
 from retlib.studies.experiment import CollectionName, Distinct, Experiment, NonEmpty, Outcome, Positive, Text, validator
 from retlib.systems.ranking import indexed
 from retlib.systems.system import Stage, System, Target, fit

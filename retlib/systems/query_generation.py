@@ -23,8 +23,7 @@ from retlib.core import cache, runtime
 from retlib.core.errors import DataError, require
 from retlib.data import passages
 from retlib.data.articles import Articles, OutOfTarget
-from retlib.data.collection import Collection
-from retlib.data.splits import hash_position, with_copies
+from retlib.data.collection import Collection, hash_position, with_copies
 from retlib.data.tokenized import Pairs
 from retlib.models.generator import Decoding, Generator, GeneratorArchitecture, Nucleus, passage_keys
 from retlib.systems.ranking import table

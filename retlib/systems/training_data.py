@@ -13,9 +13,8 @@ import torch
 from retlib.core import runtime
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data.articles import Articles, Corpus
-from retlib.data.collection import Article, Collection
+from retlib.data.collection import Article, Collection, hash_position, split_by_position
 from retlib.data.passages import sentences_of
-from retlib.data.splits import hash_position, split_by_position
 from retlib.data.text import WordPiece
 from retlib.data.tokenized import Pairs, PairSource, TokenizedCollection
 from retlib.evaluation import measures

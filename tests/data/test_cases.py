@@ -108,7 +108,7 @@ def test_copies_of_a_relevant_text_are_relevant_and_counted(tmp_path, monkeypatc
     assert facts.items() <= found.facts.items()
     assert len(found.qrels) == 14 + 47 and found.qrels.query("doc_id == 'copy-3'")["relevance"].tolist() == [0, 1, 1, 1]
     # A release stays as it is, and says how much a mean could move; so does what would be judged too often.
-    monkeypatch.setattr("retlib.data.splits.MOST_COPIES", 46)
+    monkeypatch.setattr("retlib.data.collection.MOST_COPIES", 46)
     bound = datasets.load(f"beir:{put(tmp_path / 'b', files)}")
     assert len(bound.qrels) == 14 and bound.facts["points that unjudged copies can move a mean by"] == 100.0
     assert bound.statistics().iloc[0]["copies move a mean by at most"] == 100.0

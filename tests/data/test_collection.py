@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from words import make_collection
 
 from retlib.core.errors import DataError, SettingError
-from retlib.data.collection import ALL, SPLITS, Collection
-from retlib.data.splits import (
+from retlib.data.collection import (
+    ALL,
+    SPLITS,
+    Collection,
     answered_within,
     closure,
     hash_position,

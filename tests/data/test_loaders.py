@@ -10,8 +10,8 @@ from releases import FOUNDED, RELEASES, extracted, relevant
 
 from retlib.core.errors import DataError
 from retlib.data import datasets
+from retlib.data.collection import closure
 from retlib.data.datasets import catalogue, released
-from retlib.data.splits import closure
 
 
 def check_no_leak(collection):

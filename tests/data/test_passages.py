@@ -4,8 +4,8 @@ from realdata import real
 from releases import ABSTRACTS, DEE, KING, RELEASES, TABLE, relevant
 
 from retlib.data import datasets
+from retlib.data.collection import hash_position
 from retlib.data.datasets import catalogue, released
-from retlib.data.splits import hash_position
 from retlib.evaluation.measures import evaluate
 
 

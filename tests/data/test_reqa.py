@@ -8,9 +8,8 @@ from releases import DEE, paragraph, relevant, squad
 
 from retlib.core.errors import SettingError
 from retlib.data import datasets
-from retlib.data.collection import SPLITS, Collection
+from retlib.data.collection import SPLITS, Collection, low_resource
 from retlib.data.datasets import released
-from retlib.data.splits import low_resource
 
 
 def gold(collection, text):

@@ -15,8 +15,8 @@ from words import SMALL, UNITS, make_collection
 from retlib.core import runtime
 from retlib.core.errors import SettingError
 from retlib.data import datasets
+from retlib.data.collection import answered_within, hash_position, subsample
 from retlib.data.datasets import released
-from retlib.data.splits import answered_within, hash_position, subsample
 from retlib.models import checkpoints
 from retlib.studies import part4
 from retlib.studies.experiment import Experiment

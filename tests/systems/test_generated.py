@@ -9,8 +9,7 @@ from generators import LETTERS, SHORT, SMALL, make_collection, make_corpus, text
 
 from retlib.core.errors import DataError
 from retlib.data.articles import Articles
-from retlib.data.collection import Collection
-from retlib.data.splits import hash_position
+from retlib.data.collection import Collection, hash_position
 from retlib.models.generator import Beam, Nucleus
 from retlib.models.retriever import Architecture
 from retlib.retrieval.lexical import BM25

@@ -15,7 +15,7 @@ from conftest import make_toy
 from torch import nn
 
 from retlib.core import runtime
-from retlib.data import passages, splits
+from retlib.data import collection, passages
 from retlib.data.datasets import ARTICLES, COLLECTIONS
 from retlib.models import baselines, checkpoints
 from retlib.report.papers import papers_table
@@ -30,7 +30,7 @@ ROOT = runtime.root()
 SETTINGS = papers_table("settings").set_index(["paper", "component", "setting"])["value"]
 PLANS = {name: plan for name, plan in notebooks.plan(ROOT, "paper").items() if plan.parameters["profile"] == "paper"}
 # What a setting's expression may name beside what its notebook declares.
-BESIDE = {"passages": passages, "splits": splits, "wordvectors": baselines}
+BESIDE = {"passages": passages, "splits": collection, "wordvectors": baselines}
 # What a plug-in must bring, as the head of the profile says.
 BROUGHT = {"wikipedia": ARTICLES}
 BROUGHT |= dict.fromkeys(("askubuntu", "paralex", "antique", "trec-car", "msmarco"), COLLECTIONS)

@@ -23,9 +23,8 @@ from retlib.core import runtime
 from retlib.core.cache import checksum, key
 from retlib.core.errors import DataError, require, require_one_of
 from retlib.data import passages
-from retlib.data.collection import SPLITS, Article, Collection
+from retlib.data.collection import HELD_OUT, SHARE, SPLITS, Article, Collection, hash_position, text_id, with_copies
 from retlib.data.datasets.catalogue import MOST, catalogue
-from retlib.data.splits import HELD_OUT, SHARE, hash_position, text_id, with_copies
 
 QRELS, HEAD = ["query_id", "doc_id", "relevance"], ["query-id", "corpus-id", "score"]
 BLANK, REPEATED, NOTHING = "blanks left out", "repeated lines", "judgments that name nothing"

@@ -25,7 +25,7 @@ from numpydoc.docscrape import NumpyDocString
 
 from retlib.core.cache import artefact, checksum
 from retlib.core.errors import DataError, require
-from retlib.data import passages, splits
+from retlib.data import collection, passages
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import register, register_articles, register_text
 from retlib.data.datasets.released import Passage, answer_retrieval, candidates, sentence_spans
@@ -276,8 +276,8 @@ def build(packages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
     ends = links.apply(lambda paths: paths.str.rpartition(".")[2].str.replace("_", "").str.lower())
     same = links[ends["source"] == ends["target"]]
     edges = {"left": [*first.index, *same["source"]], "right": [*first, *same["target"]], "label": 1}
-    pages["cluster"] = paths.map(splits.closure(pd.DataFrame(edges))).fillna(paths)
-    pages["split"] = splits.split_by_cluster(pages.index, pages["cluster"], {"test": 0.2, "dev": 0.1})
+    pages["cluster"] = paths.map(collection.closure(pd.DataFrame(edges))).fillna(paths)
+    pages["split"] = collection.split_by_cluster(pages.index, pages["cluster"], {"test": 0.2, "dev": 0.1})
     # No passage runs over the end of the opening.
     parts = ((page, number, part) for page in pages.index for number, part in enumerate(readings[page][1:3]))
     documents = passages.passages(Article.of(f"{page} {number}", page, [part]) for page, number, part in parts)
@@ -342,7 +342,7 @@ def tables(slice_name: str) -> dict[str, pd.DataFrame]:
         require(ended.returncode == 0, wrong, DataError)
 
     here = Path(__file__)
-    files = here, *(here.parents[1] / f"{name}.py" for name in ("passages", "splits", "text"))
+    files = here, *(here.parents[1] / f"{name}.py" for name in ("collection", "passages", "text"))
     settings = {"slice": slice_name, "versions": provenance(slice_name), "python": platform.python_version()}
     folder = artefact("pydocs", VERSION, {**settings, "sources": [*map(checksum, files)]}, make)
     return {file.stem: pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))}
@@ -413,7 +413,7 @@ def reqa(name: str, slice_name: str) -> Collection:
         contexts.setdefault(context, Passage(page, page, context, tuple(spans)))
     targets = whole.queries["cluster"]
     # From above: `split_by_cluster` puts the lowest positions on the test side and `low_resource` the highest.
-    position = [1 - splits.hash_position(f"0:{cluster}") for cluster in clusters.loc[targets]]
+    position = [1 - collection.hash_position(f"0:{cluster}") for cluster in clusters.loc[targets]]
     queries = whole.queries.assign(article=targets, cluster=targets + "#0", ambiguous=False, position=position)
     documents = candidates({passage.article: passage for passage in contexts.values()})
     made = answer_retrieval(name, documents, queries.reset_index(names="query_id"))
@@ -440,7 +440,7 @@ def similar(name: str, slice_name: str) -> Collection:
     pairs = pd.DataFrame(np.sort([left, right], axis=0).T, columns=["left", "right"], dtype=object).drop_duplicates()
     pairs = pairs[pairs.isin(items.index).all(axis=1) & (pairs["left"] != pairs["right"])]
     label = (pairs["left"].map(cluster) == pairs["right"].map(cluster)).astype(int)
-    made = splits.retrieval_task(name, items["text"], pairs.assign(label=label), split)
+    made = collection.retrieval_task(name, items["text"], pairs.assign(label=label), split)
     return replace(made, provenance=provenance(slice_name))
 
 

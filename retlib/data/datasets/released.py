@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pandas as pd
 
 from retlib.core.errors import DataError
-from retlib.data import splits
+from retlib.data import collection
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import own, register, register_articles, register_text
 from retlib.data.datasets.catalogue import catalogue, locate, read_archive, read_table, reading
@@ -35,7 +35,7 @@ def by_text(pairs: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     """
     pairs = pairs.assign(**{side: pairs[side].str.strip() for side in SIDES})
     pairs = pairs[(pairs[SIDES] != "").all(axis=1)]
-    ids = {text: splits.text_id(text) for text in pd.unique(pairs[SIDES].to_numpy(dtype=object).ravel())}
+    ids = {text: collection.text_id(text) for text in pd.unique(pairs[SIDES].to_numpy(dtype=object).ravel())}
     pairs = pairs.assign(**{side: pairs[side].map(ids) for side in SIDES})
     pairs = pairs[pairs["left"] != pairs["right"]].drop_duplicates([*SIDES, "label"])
     return pd.Series({item: text for text, item in ids.items()}, dtype=object), pairs.reset_index(drop=True)
@@ -46,9 +46,9 @@ def similar_items(
 ) -> Collection:
     """Return the retrieval task of labelled pairs, split by `split_by_cluster`; the texts in `test` are test."""
     texts, pairs = by_text(pairs.assign(label=pairs["label"].map(labels).astype(int)))
-    split = splits.split_by_cluster(texts.index, splits.closure(pairs), shares)
+    split = collection.split_by_cluster(texts.index, collection.closure(pairs), shares)
     split[texts.isin(set(test))] = "test"
-    return splits.retrieval_task(name, texts, pairs, split)
+    return collection.retrieval_task(name, texts, pairs, split)
 
 
 @register("quora")
@@ -89,9 +89,9 @@ def load_disfl_qa() -> Collection:
         if " ".join(words(entry["disfluent"])) not in PLACEHOLDERS
     ]
     texts, pairs = by_text(pd.DataFrame(rows, columns=[*SIDES, "label", "part"]))
-    clusters = splits.closure(pairs)
+    clusters = collection.closure(pairs)
     split = clusters.map(pairs.groupby(pairs["left"].map(clusters), sort=False)["part"].first())
-    return splits.retrieval_task("disfl-qa", texts[split.index], pairs, split)
+    return collection.retrieval_task("disfl-qa", texts[split.index], pairs, split)
 
 
 # --- those with what answers ----------------------------------------------------------------------
@@ -120,9 +120,9 @@ def passage_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
     """Return the collection whose candidates are passages; those of equal text, or questions of equal text, are one."""
     documents, rows = {}, []
     for passage in passages:
-        passage_id = splits.text_id(passage.text)
+        passage_id = collection.text_id(passage.text)
         documents.setdefault(passage_id, (passage.text, passage.title, passage.article))
-        rows += [(splits.text_id(question), question, passage_id) for question, *_ in passage.questions]
+        rows += [(collection.text_id(question), question, passage_id) for question, *_ in passage.questions]
     frame = pd.DataFrame.from_dict(documents, orient="index", columns=["text", "title", "article"])
     return answer_retrieval(name, frame, pd.DataFrame(rows, columns=["query_id", "text", "cluster"]))
 
@@ -136,14 +136,14 @@ def sentence_retrieval(name: str, passages: Iterable[Passage]) -> Collection:
     """
     first, rows = {}, []
     for passage in passages:
-        passage_id = splits.text_id(passage.text)
+        passage_id = collection.text_id(passage.text)
         spans = first.setdefault(passage_id, passage).spans
         for question, start, answer in passage.questions:
             ends = start + len(answer)
             holding = [place for place, (left, right) in enumerate(spans) if left <= start and ends <= right]
             if holding:
                 facts = f"{passage_id}#{holding[0]}", first[passage_id].article, passage.text.count(answer) > 1
-                rows.append((splits.text_id(question), question, *facts))
+                rows.append((collection.text_id(question), question, *facts))
     judged = pd.DataFrame(rows, columns=["query_id", "text", "cluster", "article", "ambiguous"])
     return answer_retrieval(name, candidates(first), judged.drop_duplicates("query_id"))
 
@@ -168,9 +168,10 @@ def answer_retrieval(name: str, documents: pd.DataFrame, judged: pd.DataFrame) -
     """
     judged = judged.drop_duplicates(["query_id", "cluster"])
     queries = judged.drop_duplicates("query_id").set_index("query_id")
-    position = queries.get("position", queries["text"].map(splits.hash_position)).astype(float)
-    queries = queries.assign(position=position, split=splits.split_by_position(position, splits.SHARE, splits.SHARE))
+    position = queries.get("position", queries["text"].map(collection.hash_position)).astype(float)
+    split = collection.split_by_position(position, collection.SHARE, collection.SHARE)
     qrels = judged[["query_id", "cluster"]].set_axis(["query_id", "doc_id"], axis=1).assign(relevance=1)
+    queries = queries.assign(position=position, split=split)
     return Collection(name, documents, queries, qrels.reset_index(drop=True))
 
 
@@ -193,7 +194,7 @@ def squad_small() -> Iterator[Passage]:
     """Yield the passages of whole articles of `squad`, chosen by a hash of their titles, with some 20,000 sentences."""
     passages = list(squad())
     sizes = pd.Series([len(each.spans) for each in passages]).groupby([each.article for each in passages]).sum()
-    sizes = sizes[sorted(sizes.index, key=splits.hash_position)]
+    sizes = sizes[sorted(sizes.index, key=collection.hash_position)]
     chosen = {*sizes.index[sizes.cumsum() - sizes < SMALL]}
     return (each for each in passages if each.article in chosen)
 
@@ -258,7 +259,7 @@ def load_bioasq() -> Collection:
     for file in sorted(files, key=lambda name: (not name.startswith(TEST), name)):
         for question in json.loads(locate(file).read_bytes())["questions"]:
             text = " ".join(question["body"].split())
-            split = "dev" if splits.hash_position(text) < splits.HELD_OUT else "train"
+            split = "dev" if collection.hash_position(text) < collection.HELD_OUT else "train"
             row = question["id"], text, "test" if file.startswith(TEST) else split
             query_id = queries.setdefault(text, row)[0]
             for quote in question["snippets"]:
