@@ -1,7 +1,6 @@
 """Artefacts (all chapters): models, indexes and runs, each in a folder whose name is the hash of what made it.
 
-One is made once, whichever notebook asks, and found again only under the same settings, data, version of its kind, kind
-of device and versions of packages.
+One is made once, and found again under the same settings, data, version, kind of device and versions of packages.
 """
 
 import hashlib

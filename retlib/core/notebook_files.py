@@ -53,7 +53,7 @@ def at_profile(root: Path, profile: str, name: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file, empty in an empty file; `DataError` if JSON could not hold it, as a date."""
+    """Return the mapping in a YAML file; `DataError` if JSON could not hold it, as a date."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
         return dict(json.loads(json.dumps(content or {}, allow_nan=False, ensure_ascii=False).encode()))

@@ -1,8 +1,8 @@
 """Registries of what chapters name: losses, negatives, tasks, encoders, corpora.
 
-A decorator registers a thing: in the package, in a notebook's cell, or in a file that ``RETLIB_PLUGINS`` names (several
-with the system's path separator between; relative to the project's folder). Its name is then valid in chapters, sweeps
-and on the command line, and its source takes part in the address of all that is trained with it.
+A decorator registers a thing: in the package, a notebook's cell, or a file that ``RETLIB_PLUGINS`` names (paths from
+the project's folder, with the system's separator between). Its name is then valid in chapters, sweeps and on the
+command line, and its source is a part of the address of what is trained with it.
 """
 
 import ast
@@ -93,7 +93,7 @@ def load_plugins() -> None:
             sys.modules.pop(name, None)
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == str(file)] or [getattr(error, "lineno", 0)]
-            # No error of a value, which pydantic would take for one of the parameter that it checks.
+            # No ValueError: pydantic would take it for one of the parameter that it checks.
             wrong = f"RETLIB_PLUGINS: {file}, line {lines[-1]}: {type(error).__name__}: {error}"
             raise RetlibError(wrong) from error
 
@@ -108,7 +108,6 @@ def source(thing: Any) -> str:
 
 
 def _is_own(thing: Any) -> bool:
-    # Whether something is of a notebook's cell or a plug-in.
     return (getattr(thing, "__module__", None) or "").startswith(("__main__", "plugin_"))
 
 
@@ -125,7 +124,7 @@ def _parts(thing: Any, seen: set[int]) -> Iterator[str]:
         if isinstance(value, LITERALS) and not name.startswith("__"):
             # The order of a set is another in every process.
             yield f"{name} = {sorted(map(repr, value)) if isinstance(value, set | frozenset) else value!r}"
-        elif (isinstance(value, type) or inspect.isfunction(value)) and id(value) not in seen:
+        elif (inspect.isclass(value) or inspect.isfunction(value)) and id(value) not in seen:
             if value.__module__ == thing.__module__ or _is_own(value):
                 yield from _parts(value, seen)
 

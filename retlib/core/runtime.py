@@ -122,7 +122,8 @@ def note(text: str) -> None:
 
 @cache
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in TRACKED}
+    # Those of the tracked packages that are installed under this name.
+    return {name: metadata.version(name) for name in TRACKED if [*metadata.distributions(name=name)]}
 
 
 def arithmetic() -> dict[str, str | bool | None]:
@@ -137,8 +138,7 @@ def environment() -> dict[str, str | int | float]:
     name = _processor().get("model name") or platform.processor() or platform.machine()
     if (kind := arithmetic()["device"]) == "cuda":
         name = sys.modules["torch"].cuda.get_device_name(device())
-    # Short hash, and `+` where files differ from it.
-    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+ || echo unknown"
+    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+ || echo unknown"  # `+` where files have changed
     return {
         "device": f"{kind}: {name}",
         "cores": os.cpu_count() or 1,

@@ -1,4 +1,4 @@
-"""`make book` and sweeps: Snakemake decides what is stale and runs it; this starts it, ends what it leaves, sums up."""
+"""`make book` and sweeps: Snakemake decides what is stale and runs it; this starts it, and ends what it leaves."""
 
 import os
 import re
