@@ -142,13 +142,12 @@ class Experiment:
     """
 
     def __init__(self, name: str, namespace: dict[str, Any], recipe: type | None = None, **types: Any) -> None:
-        self.name, self._claims = name, {}
         types |= {"recipe": recipe} if recipe else {}
         model = create_model("Parameters", __base__=Common, **{each: (of, ...) for each, of in types.items()})
         self._written = _parameters(namespace, model.model_fields)  # as a sweep knows them, too
         given = check(model, self._written)
         namespace["_parameters_checked"] = True
-        self.profile, self.live = given.profile, given.source == "run"
+        self.name, self.profile, self.live = name, given.profile, given.source == "run"
         runtime.set_threads()
         runtime.note.cache_clear()  # a page that runs again says it again
         if shell := get_ipython():  # tables are shown whole, without row numbers, which name nothing
@@ -231,10 +230,9 @@ class Experiment:
         self.save()
         return Claims(paper, self.name, self.profile, None if self.live else "reference", self.parameters)
 
-    def record_claims(self, *tested: Claims) -> HTML:
+    def record_claims(self, tested: Claims) -> HTML:
         """Record the table `claims` beside the rows of a run, and return it for the page."""
-        self._claims |= {each.paper: each.table for each in tested}  # those of one paper may have a cell of their own
-        self.results.tables["claims"] = table = pd.concat(self._claims.values(), ignore_index=True)
+        self.results.tables["claims"] = table = tested.table
         self.save()
         return tables.chapter_claims(table)
 

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -363,11 +362,3 @@ def test_a_reference_page_has_the_parameters_of_its_profile(toy, monkeypatch):
     made = Experiment("12", namespace, LabelShares, steps=Natural)
     assert (made.parameters["steps"], namespace["steps"], namespace["seeds"]) == (300, 300, [0])
     assert made.recipe.layers == made.parameters["layers"] == namespace["recipe"].layers == 2
-
-
-def test_claims_of_a_second_paper_stand_beside_those_of_the_first(toy, monkeypatch):
-    monkeypatch.setattr(experiment.tables, "chapter_claims", lambda table: table)
-    made, (one, other) = desk(), (SimpleNamespace(paper=name, table=pd.DataFrame({"claim": [name]})) for name in "ab")
-    made.record_claims(one)
-    assert made.record_claims(other)["claim"].tolist() == ["a", "b"]
-    assert made.record_claims(one)["claim"].tolist() == ["a", "b"]  # its cell runs again
