@@ -214,9 +214,10 @@ class Experiment:
         """Record one number that has no values by query (a time, a size, a count)."""
         place = {"experiment": self.name, "system": system, "collection": collection, "split": split}
         row = {"measure": measure, "value": float(value), "seed": int(seed), "profile": self.profile, **details}
-        here = {"peak_memory": runtime.peak_memory(), "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        here = {"peak_memory": runtime.peak_memory(), "recorded": now, **self.environment}
         if self.live:
-            self.results.add_row(**place, **row, **here, **self.environment)
+            self.results.add_row(**place, **row, **here)
 
     def table(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Return a small table that the page needs: made and recorded by a run, else as recorded."""
