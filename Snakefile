@@ -30,7 +30,8 @@ else:
 PAGES = f"{FOLDER}/pages/_build/html/index.html"
 PYTHON = Path(sys.executable)
 BOOK = sorted(path for name in ("_*.yml", "book/**/*.*", "retlib/**/*.py") for path in ROOT.glob(name))
-URGENCY = {name: place for place, name in enumerate(reversed(PLANS), 1)}  # what others come after stands before them
+# In the book's order, but first what waits for nothing: it may train for long.
+URGENCY = {name: n for n, name in enumerate(sorted(reversed(PLANS), key=lambda name: not PLANS[name].after))}
 STAMPS = {name: notebooks.stamp(ROOT, page) for name, page in PLANS.items()}
 
 
