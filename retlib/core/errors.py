@@ -33,7 +33,7 @@ def require(condition: bool, message: str, error: type[RetlibError] = SettingErr
 
 
 def require_one_of(name: str, value: object, valid: Iterable) -> None:
-    """Raise `SettingError`, which lists the valid values and names the nearest, unless `value` is one of them."""
+    """Raise `SettingError`, with the valid values and the nearest, unless `value` is one of them."""
     if value in (valid := sorted(valid, key=str)):
         return
     text, names = short_repr(value).strip("'"), list(map(str, valid))

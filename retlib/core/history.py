@@ -48,7 +48,7 @@ class History:
         return pd.Series({**self.parts, "optimizer": self.seconds - sum(self.parts.values())}, name="seconds")
 
     def cost(self, keep: str) -> Cost:
-        """Return the cost of a training that keeps its `best` weights, or its `last`, and of what came before."""
+        """Return the cost of a training that keeps its `best` or `last` weights, and of what came before."""
         step = self.best_step if keep == "best" else self.evaluations[-1]["step"]
         curve = tuple((row["step"], row["score"]) for row in self.evaluations)
         return Cost(step, self.seconds + sum(self.upstream_costs.values()), curve)

@@ -47,7 +47,7 @@ def default_parameters(notebook: Path) -> dict[str, Any]:
 
 
 def at_profile(root: Path, profile: str, name: str) -> dict[str, Any]:
-    """Return the parameters of a notebook: as the file of a profile gives them, whole, else its defaults."""
+    """Return a notebook's parameters: whole, as the file of a profile gives them, else its defaults."""
     entry = settings(root, profile).get(name) or {}
     return default_parameters(root / "notebooks" / f"{name}.ipynb") | entry.get("parameters", {})
 
@@ -57,5 +57,5 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
         return dict(json.loads(json.dumps(content or {}, allow_nan=False, ensure_ascii=False).encode()))
-    except Exception as error:  # the library itself stumbles over a thousand brackets, `!!bool x`, `!!timestamp x`
+    except Exception as error:  # the library itself stumbles over `!!bool x`, `!!timestamp x`
         raise DataError(f"{path} is no mapping in YAML and UTF-8 that JSON could hold: {error}") from error

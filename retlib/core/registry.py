@@ -80,7 +80,7 @@ def plugins() -> list[Path]:
 
 @functools.cache
 def load_plugins() -> None:
-    """Import the files that ``RETLIB_PLUGINS`` names, once; `RetlibError`, with its line, for what is wrong."""
+    """Import the files that ``RETLIB_PLUGINS`` names, once; `RetlibError` names the line that is wrong."""
     for file in plugins():
         name = f"plugin_{file.stem}_{cache.key(str(file))}"
         if name in sys.modules:  # it is being read, and asks for names itself
@@ -144,7 +144,7 @@ def _text(function: Any) -> str:
 
 
 def _read(function: Any) -> dict[str, Any]:
-    # What a function reads from its surroundings, the functions and comprehensions inside it and its defaults too.
+    # What a function, functions and comprehensions inside it and its defaults read from outside.
     codes = [function.__code__]
     for code in codes:
         codes += filter(inspect.iscode, code.co_consts)

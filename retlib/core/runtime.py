@@ -29,7 +29,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def root() -> Path:
-    """Return the project's folder: the one above the package if it holds the notebooks, else the current one."""
+    """Return the project's folder: that above the package if the notebooks lie there, else the current one."""
     above = Path(__file__).resolve().parents[2]
     return above if (above / "notebooks").is_dir() else Path.cwd()
 
@@ -62,9 +62,9 @@ def set_seeds(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - libraries beneath us still draw from the global state
     torch.manual_seed(seed)
-    # As `use_deterministic_algorithms(True, warn_only=True)`, without its import of a compiler: seconds a process.
+    # As `use_deterministic_algorithms(True, warn_only=True)`, without its import of a compiler, of seconds.
     torch.set_deterministic_debug_mode("warn")
-    # It would fill every new tensor, which costs a twentieth of a Transformer's step; nothing here reads one unfilled.
+    # It would fill new tensors, for a twentieth of a Transformer's step; nothing here reads one unfilled.
     torch.utils.deterministic.fill_uninitialized_memory = False
 
 
@@ -111,7 +111,7 @@ def progress(iterable: Iterable | None = None, **options):
 
 @cache
 def note(text: str) -> None:
-    """Show a sentence, once in a process: on a page, whose top repeats it in the book; else among the errors."""
+    """Show a sentence, once in a process: on a page, whose top repeats it, or among the errors."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         from IPython.display import HTML, display
 
@@ -127,7 +127,7 @@ def _versions() -> dict[str, str]:
 
 
 def arithmetic() -> dict[str, str | bool | None]:
-    """Return what the last bits of a result depend on, beside settings and threads: kind of device, and versions."""
+    """Return what, beside settings and threads, last bits depend on: kind of device, and versions."""
     # What has not loaded torch, which takes seconds, computes on the processor.
     kind = device().type if "torch" in sys.modules else "cpu"
     return {"device": kind, "bfloat16": has_bfloat16(), **{name: _versions().get(name) for name in TRAINING}}
@@ -138,7 +138,7 @@ def environment() -> dict[str, str | int | float]:
     name = _processor().get("model name") or platform.processor() or platform.machine()
     if (kind := arithmetic()["device"]) == "cuda":
         name = sys.modules["torch"].cuda.get_device_name(device())
-    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+ || echo unknown"  # `+` where files have changed
+    git = "git describe --always '--exclude=*' --abbrev=12 --dirty=+ || echo unknown"  # `+` where changed
     return {
         "device": f"{kind}: {name}",
         "cores": os.cpu_count() or 1,
@@ -169,7 +169,7 @@ class Stopwatch:
 
 
 class Clock:
-    """Wall-clock `seconds` of named parts, summed over their `with` blocks; a block inside another counts alone."""
+    """Wall-clock `seconds` of named parts, summed over `with` blocks; one inside another counts alone."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -23,7 +23,7 @@ from retlib.workflow import notebooks
 
 # Set in the environment of every process of a run, kernels included, to the run's folder.
 MARK = "RETLIB_RUN"
-VARIED = "varied "  # before the names of parameters in a frame: some are called as a recorded column is
+VARIED = "varied "  # before the names of parameters: some are called as a recorded column is
 
 
 def build(profile: str, jobs: int, seeds: Sequence = (), options: Sequence = (), only: Sequence = ()) -> int:
@@ -40,7 +40,7 @@ def build(profile: str, jobs: int, seeds: Sequence = (), options: Sequence = (),
 
 
 def sweep(path: Path, jobs: int) -> tuple[pd.DataFrame, int]:
-    """Run what a sweep's file asks for and is not up to date; return its `summary`, and 1 when a notebook failed.
+    """Run what of a sweep is not up to date; return its `summary`, and 1 when a notebook failed.
 
     All rows, with a column for each varied parameter, are in `results.csv` beside the executed copies.
     """
@@ -61,7 +61,7 @@ def sweep(path: Path, jobs: int) -> tuple[pd.DataFrame, int]:
 
 
 def summary(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Return the mean of a measure on the test split of each combination, its spread and number of seeds."""
+    """Return the test split's mean of a measure for each combination, its spread and number of seeds."""
     rows = rows[rows["split"] == "test"]
     require_one_of("measure", measure, rows["measure"].unique())
     columns = [*(name for name in rows if name.startswith(VARIED)), "system", "collection"]
@@ -71,7 +71,7 @@ def summary(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def run(folder: Path, jobs: int, settings: Mapping, options: Sequence = (), only: Sequence = ()) -> int:
-    """Bring what the Snakefile makes with these settings up to date, or `only` some copies; 0, or 1 when one failed."""
+    """Make what the Snakefile has of these settings, or `only` some copies; return 0, or 1 when one failed."""
     command = [
         sys.executable, "-m", "snakemake", "--snakefile", str(runtime.root() / "Snakefile"), "--cores", str(jobs),
         "--keep-going", "--rerun-incomplete", "--rerun-triggers", "mtime", "params",

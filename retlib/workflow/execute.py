@@ -35,7 +35,7 @@ def execute(page: Page, folder: Path, name: str) -> Path:
 
     Raises `RetlibError` if a cell fails or the kernel dies; the copy is then in `folder/failed`.
     """
-    # A grammar of web addresses, which is compiled when it is imported: 1.6 seconds, to check none in a notebook.
+    # A grammar of web addresses, of which no notebook has any: its import takes 1.6 seconds.
     sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
 
@@ -61,7 +61,7 @@ def execute(page: Page, folder: Path, name: str) -> Path:
         with mock.patch.dict(os.environ, MPLBACKEND="module://matplotlib_inline.backend_inline"):
             try:
                 run()
-            except RuntimeError:  # a kernel died, or never answered: two that begin at once may choose one port
+            except RuntimeError:  # a kernel died, or did not answer: two may have chosen one port
                 run()
     except Exception as error:
         if running.exists():
@@ -80,7 +80,7 @@ def fill(cells: Iterable[dict], words: Mapping[str, Any]) -> None:
 
 
 def run_cells(notebook: Path, without: Collection[str] = ("parameters", "answer"), **parameters: Any) -> dict[str, Any]:
-    """Run a notebook's cells in this process, but those with some tags; display nothing, and return its globals."""
+    """Run a notebook's cells here, but those with some tags, and display nothing; return its globals."""
     names = {"__name__": "__main__", **notebook_files.default_parameters(notebook), **parameters}
     if str(notebook.parent) not in sys.path:  # beside it stands what it alone needs
         sys.path.append(str(notebook.parent))

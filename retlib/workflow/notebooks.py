@@ -68,7 +68,7 @@ class Sweep(Settings):
 
 
 def pages(root: Path) -> dict[str, Page]:
-    """Return the book's pages by name, in order: a notebook's, and those that ``papers.yaml`` asks of templates."""
+    """Return the book's pages by name, in order: of notebooks, and of templates, as ``papers.yaml`` asks."""
     book = {name: Page(root / "notebooks" / f"{name}.ipynb") for name in names(root)}
     for paper in papers(root).values():
         for chapter in paper.chapters:
@@ -81,7 +81,7 @@ def pages(root: Path) -> dict[str, Page]:
 
 
 def plan(root: Path, profile: str, seeds: Sequence[int] = ()) -> dict[str, Page]:
-    """Return how a profile makes each page, with all its parameters; `seeds` take the place of the profile's."""
+    """Return each page as a profile makes it, with all parameters; `seeds` replace the profile's."""
     require_one_of("PROFILE", profile, profiles(root))
     entries, book, plans = settings(root, profile), pages(root), {}
     if others := entries.pop("others", None):
@@ -132,7 +132,7 @@ def read_sweep(root: Path, path: Path) -> tuple[Sweep, dict[str, Page]]:
     plans = plan(root, sweep.profile)
     require_one_of("notebook", sweep.notebook, plans)
     page, copies = plans[sweep.notebook], {}
-    wrong = f"{sweep.notebook} cannot be run at profile {sweep.profile!r}: its data are not here, only recorded results"
+    wrong = f"{sweep.notebook} cannot be run at {sweep.profile!r}: its data are not here, only recorded results"
     require(page.parameters["source"] == "run", wrong, DataError)
     for point in sweep.points:
         given = {**page.parameters, "profile": EXPLORE}
