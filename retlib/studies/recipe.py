@@ -45,9 +45,9 @@ class Recipe(Settings):
     width: Annotated[int, Field(ge=64, multiple_of=64)] = 128  # a head has 64
     dimension: Positive = 192
     query_length: Positive = 24
-    document_length: Positive = 64
+    document_length: Positive = 48
     pretraining_steps: Positive = 150  # by ICT, BFS and WLP
-    pretraining_batch: TwoOrMore = 512
+    pretraining_batch: TwoOrMore = 256
     pretraining_rate: Rate = 0.003
 
     @property
