@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
@@ -155,10 +154,8 @@ def train(
     It raises `RetlibError` if the loss or a weight is NaN or infinite; the last checkpoint, of finite ones, stays.
     """
     loop = _Loop(task, schedule, seed, callback)
-    path = folder / "checkpoint.safetensors" if folder else None
-    if path and path.exists():
-        loop.restore(path)
-    else:
+    path = folder / "checkpoint.npz" if folder else None
+    if path is None or not loop.restore(path):
         loop.evaluate(validate, loss=float("nan"))
     saved = time.perf_counter()
     with runtime.progress(total=loop.steps, initial=loop.step, desc=label, unit="step") as bar:
@@ -247,16 +244,21 @@ class _Loop:
         for i, optimizer in enumerate(self.optimizers):
             parts |= {f"optimizer/{i}/{place}": state for place, state in optimizer.state_dict()["state"].items()}
         flat = ((f"{part}/{name}", value) for part, values in parts.items() for name, value in values.items())
-        tensors = {name: torch.as_tensor(value).cpu().contiguous() for name, value in flat}
+        arrays = {name: torch.as_tensor(value).cpu().numpy() for name, value in flat}
         meta = {"step": self.step, "seconds": self.seconds, "history": asdict(self.history)}
         meta["parts"] = self.task.clock.seconds
-        save_file(tensors, partial := path.with_suffix(".partial"), metadata={"state": json.dumps(meta)})
+        with (partial := path.with_suffix(".partial")).open("wb") as file:
+            np.savez(file, state=json.dumps(meta), **arrays)
         partial.replace(path)
 
-    def restore(self, path: Path) -> None:
-        with safe_open(path, framework="pt") as opened:
-            meta = json.loads(opened.metadata()["state"])
-        tensors = load_file(path)
+    def restore(self, path: Path) -> bool:
+        # False if there is none that is what was saved: its zip file has checksums.
+        try:
+            with np.load(path) as saved:
+                tensors = {name: torch.from_numpy(saved[name]) for name in saved.files if name != "state"}
+                meta = json.loads(saved["state"].item())
+        except Exception:
+            return False
         self.task.module.load_state_dict(below(tensors, "module/"), strict=False)
         self.best = below(tensors, "best/")
         self.task.set_state(below(tensors, "task/"))
@@ -271,3 +273,4 @@ class _Loop:
             optimizer.load_state_dict(state)
         self.step, self.seconds, self.history = meta["step"], meta["seconds"], History(**meta["history"])
         self.task.clock.seconds.update(meta["parts"])
+        return True

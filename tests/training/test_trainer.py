@@ -240,18 +240,23 @@ def test_a_killed_training_resumes_to_the_same_end(name, kill, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch):
-    real, calls = trainer.save_file, iter(range(100))
+@pytest.mark.parametrize("flips", [False, True])
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(flips, tmp_path, monkeypatch):
+    """A later bit that flips is noticed, and training begins anew."""
+    real, calls = np.savez, iter(range(100))
 
-    def dying(tensors, path, metadata):
+    def dying(file, **arrays):
         if next(calls) == 3:
-            Path(path).write_bytes(b"half")
+            file.write(b"half")
             raise KeyboardInterrupt
-        real(tensors, path, metadata)
+        real(file, **arrays)
 
-    monkeypatch.setattr(trainer, "save_file", dying)
+    monkeypatch.setattr(trainer.np, "savez", dying)
     with pytest.raises(KeyboardInterrupt):
         run("adam", tmp_path)
+    if flips:
+        (content := bytearray((path := tmp_path / "checkpoint.npz").read_bytes()))[len(content) // 2] ^= 1
+        path.write_bytes(content)
     assert same(run("adam", tmp_path)[1], uninterrupted("adam")[1])
 
 
