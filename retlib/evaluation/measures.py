@@ -1,7 +1,6 @@
 """From runs to per-query measures, and from those to comparisons of systems: all chapters' numbers and intervals."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
@@ -64,9 +63,8 @@ def _recalls(run: pd.DataFrame, qrels: pd.DataFrame, measures: Mapping[str, Any]
     relevant = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]]
     hits = run[["query_id", "doc_id"]].assign(rank=places(run)).merge(relevant, on=["query_id", "doc_id"])
     total = relevant.groupby("query_id").size()
-    return {
-        name: hits[hits["rank"] < each["cutoff"]].groupby("query_id").size() / total for name, each in measures.items()
-    }
+    found = {name: hits[hits["rank"] < measure["cutoff"]] for name, measure in measures.items()}
+    return {name: each.groupby("query_id").size() / total for name, each in found.items()}
 
 
 def _parsed(name: str) -> Any:
@@ -76,13 +74,6 @@ def _parsed(name: str) -> Any:
         return ir_measures.parse_measure(name)
     except (NameError, TypeError, ValueError) as error:
         raise SettingError(f"measure {name!r} is not one of ir-measures' (AP@100, R@1, nDCG@10, …)") from error
-
-
-def is_score(name: str) -> bool:
-    """Return whether a recorded value is one of ir-measures' measures, and no time, size or count."""
-    with suppress(SettingError):
-        return bool(_parsed(name))
-    return False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ The reader's own run lies under the build folder, the published one under ``data
 import json
 import shutil
 from collections import UserDict
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, unquote
@@ -46,7 +46,7 @@ class Results:
         self.queries, self.tables = queries or {}, tables or {}
         # Added to the frame when it is asked for: one by one, each would copy all before it.
         self._added: list[dict[str, object]] = []
-        self._between: dict[object, Pieces] = {}  # variances, for which verdicts ask again and again
+        self._made: dict[object, Any] = {}  # of what is here: verdicts ask for the same thousands of times
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -56,6 +56,12 @@ class Results:
             self._rows = pd.concat(frames, ignore_index=True).drop_duplicates(KEY, keep="last", ignore_index=True)
             self._added = []
         return self._rows
+
+    def once(self, make: Callable[[Self], Any]) -> Any:
+        """Return what a function makes of these results, made again after something was added."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
 
     def lines(self, system: str, collection: str) -> pd.DataFrame:
         """Return the rows of a system on a collection."""
@@ -74,10 +80,10 @@ class Results:
 
     def trained(self, system: str, measure: str) -> bool:
         """Return whether a system was trained, so that another seed would give another one."""
-        lines = self.rows[self.rows["system"] == system]
+        rows, own = self.rows, self.rows["system"] == system
         # Times are recorded with every seed, of what is not trained, too.
-        seeds = lines["seed"][lines["measure"] == measure].nunique()
-        return seeds > 1 or ("steps" in lines and bool(lines["steps"].notna().any()))
+        seeds = rows["seed"][own & (rows["measure"] == measure)].nunique()
+        return seeds > 1 or ("steps" in rows and bool(rows["steps"][own].notna().any()))
 
     def systems(self, collection: str, split: str, measure: str) -> list[str]:
         """Return the systems that have per-query values, in the order in which they were recorded."""
@@ -103,9 +109,9 @@ class Results:
         weights = [weight for weight, system in terms if self.trained(system, measure)]
         if not weights or seeds == 1:
             return []
-        if (key := (*on, measure, seeds)) not in self._between:
-            self._between[key] = self._between_seeds(on, measure, seeds)
-        parts = zip((sum(weight**2 for weight in weights), sum(weights) ** 2), self._between[key], strict=False)
+        if (key := (*on, measure, seeds)) not in self._made:
+            self._made[key] = self._between_seeds(on, measure, seeds)
+        parts = zip((sum(weight**2 for weight in weights), sum(weights) ** 2), self._made[key], strict=False)
         return [(factor * part / seeds, freedom) for factor, (part, freedom) in parts]
 
     def _between_seeds(self, collections: Sequence[str], measure: str, seeds: int) -> Pieces:
@@ -135,12 +141,13 @@ class Results:
     def add_row(self, **row: object) -> None:
         """Add a row; one with the same key takes its place."""
         self._added.append(row)
+        self._made.clear()
 
     def add_queries(
         self, collection: str, split: str, system: str, seed: int, values: pd.DataFrame, clusters: pd.Series
     ) -> None:
         """Add per-query values, as `retlib.evaluation.measures.evaluate` returns them."""
-        self._between.clear()
+        self._made.clear()
         for measure, part in values.groupby("measure", sort=False):
             column = part.set_index("query_id")["value"].astype("float32").round(5).rename((system, seed))
             old = self.queries.get((collection, split, str(measure)))
@@ -152,6 +159,7 @@ class Results:
 
     def add_lines(self, table: str, lines: pd.DataFrame, key: list[str]) -> None:
         """Add lines to a table in the place of all that have the key of one of them."""
+        self._made.clear()
         old = self.tables.get(table, lines[:0])
         stale = old.set_index(key).index.isin(lines.set_index(key).index)
         self.tables[table] = pd.concat([each for each in (old[~stale], lines) if len(each)], ignore_index=True)

@@ -32,7 +32,6 @@ from retlib.report.papers import STAND_IN, SUBSET, collections, papers, papers_t
 
 TEST, CONDITION = "test", "condition"
 NOISE = 1.0  # points; 500 validation questions have an error of one or two
-DEEPEST = 1 / 20  # of the candidates; recall at a larger k tells little
 EMPTY = {
     "claim": "", "role": TEST, "label": "", "terms": "", "measure": "", "data_sets": "", "collections": "", "unit": "",
     "rows": "", "margin": np.nan, "alike": False, "effect": np.nan, "low": np.nan, "high": np.nan, "freedom": np.nan,
@@ -140,7 +139,8 @@ class Claims:
             large = np.inf if role == CONDITION else max(effect, abs(margin), NOISE)
             checks = zip(*(gate(*place, large) for place in places), strict=True)
             line["closed"], line["blind"] = (next(filter(None, each), "") for each in checks)
-        encoders = [encoder(rows.settings().get(system, {})) for rows, system, _ in places if rows.settings()]
+        settings = [(rows.once(Results.settings), system) for rows, system, _ in places]
+        encoders = [encoder(each.get(system, {})) for each, system in settings if each]
         columns = "weight", "chapter", "system", "collections"
         means = zip(terms, line.pop("means"), strict=True)
         means = [{key: getattr(term, key) for key in columns} | {"mean": round(float(mean), 4)} for term, mean in means]
@@ -198,31 +198,31 @@ def encoder(settings: Mapping[str, Any]) -> str:
 def too_deep(measure: str, candidates: float) -> str:
     """Return why recall at this k is near its ceiling whatever the systems do; "" where it is not."""
     why = f"{measure} among {candidates:g} candidates is near its ceiling: k is more than a twentieth of them"
-    return why if measure.startswith("R@") and int(measure[2:]) > DEEPEST * candidates else ""
+    return why if measure.startswith("R@") and int(measure[2:]) > candidates / 20 else ""
 
 
-def ending(curves: pd.DataFrame) -> pd.Series:
-    """Return how the trainings of a system on a collection ended, of their lines of ``learning``: means over seeds.
+def endings(rows: Results) -> pd.DataFrame:
+    """Return how the trainings of each system and collection ended, of the table ``learning``: means over seeds.
 
     `rise` is by how much the best score of the last fifth of the `steps` is above the best before; `start` and `kept`
     are the scores before the first step and of the kept weights, NaN where none was taken at the start.
     """
-    last = curves["step"] > (1 - END) * curves.groupby("seed")["step"].transform("max")
+    curves, keys = rows.tables["learning"], ["system", "collection", "seed"]
+    last = curves["step"] > (1 - END) * curves.groupby(keys)["step"].transform("max")
     parts = {"last": last, "before": ~last, "start": curves["step"] == 0, "kept": curves["kept"]}
-    best = pd.DataFrame({name: curves[part].groupby("seed")["score"].max() for name, part in parts.items()})
+    best = pd.DataFrame({name: curves[part].groupby(keys)["score"].max() for name, part in parts.items()})
     best = best.assign(rise=best["last"] - best["before"], kept=best["kept"].where(best["start"].notna()))
-    return best.assign(steps=curves["step"].max()).mean()
+    return best.groupby(keys[:2]).mean().assign(steps=curves.groupby(keys[:2])["step"].max())
 
 
 def gate(rows: Results, system: str, collection: str, large: float) -> tuple[str, str]:
     """Return what is wrong with how a training ended, from a rise of `large` points on, and what cannot be seen."""
-    curves = rows.tables.get("learning", pd.DataFrame(columns=["system", "collection"]))
-    curves = curves[(curves["system"] == system) & (curves["collection"] == collection)]
-    if curves.empty:
+    ends = rows.once(endings) if "learning" in rows.tables else pd.DataFrame()
+    if (system, collection) not in ends.index:
         trained = rows.lines(system, collection).reindex(columns=["steps"])["steps"].notna().any()
         return "", f"{system} has no learning curve" if trained else ""
-    end, name = ending(curves), called(collection)
-    *_, stage = {}, *(rows.settings().get(system, {}).get("stages") or ())
+    end, name = ends.loc[system, collection], called(collection)
+    *_, stage = {}, *(rows.once(Results.settings).get(system, {}).get("stages") or ())
     decayed = f"the rate of {system} has decayed to zero; a run with half again as many steps would tell"
     blind, below = decayed if stage.get("decay") else "", ""
     if end["rise"] > large:

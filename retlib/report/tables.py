@@ -17,7 +17,7 @@ from retlib.data.datasets.catalogue import called
 from retlib.data.text import content_words, words
 from retlib.data.tokenized import texts
 from retlib.evaluation import results
-from retlib.evaluation.measures import compare, held_out, holm, in_pairs, is_score
+from retlib.evaluation.measures import compare, held_out, holm, in_pairs
 from retlib.evaluation.results import Results
 from retlib.report.contrasts import LEVEL
 from retlib.report.ledger import CONDITION, NOT_TESTED, SIGNS, amount_text, decisive, effect_text, is_seen
@@ -26,8 +26,7 @@ from retlib.report.papers import papers, papers_table
 PRINTED = ", the paper's "
 TIE = 2e-3  # points: values are recorded to five digits, so that equal ones may differ by this much
 # Points between two runs; chosen, not derived: what a reader would hardly see, and what a reader would ask about.
-TOLERANCES = {"OK": 0.5, "near": 2.0}
-DIFFERS = "differs"
+TOLERANCES, DIFFERS = {"OK": 0.5, "near": 2.0}, "differs"
 STATUSES = (*TOLERANCES, DIFFERS, "other data", "other settings", "not run")
 NAMES = ["experiment", "system", "collection", "split", "measure"]  # of a row, but for the seed
 
@@ -211,7 +210,7 @@ def counts(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _rows(profile: str, source: str) -> pd.DataFrame:
     rows = results.rows(profile, source).reindex(columns=[*NAMES, "seed", "value", "data", "parameters"])
-    rows = rows[rows["measure"].isin(filter(is_score, rows["measure"].unique()))]
+    rows = rows[rows["measure"].str.fullmatch(r"\S+@\d+")]  # of ranked lists, and no time, size or count
     # A copy of a file may differ in bytes from the release and still give the same collection.
     return rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
 

@@ -8,7 +8,7 @@ import pytest
 from recorded import learned, number
 
 from retlib.evaluation.results import Results
-from retlib.report.ledger import NOISE, ending, gate, too_deep
+from retlib.report.ledger import NOISE, endings, gate, too_deep
 
 ENDING = ["steps", "rise", "start", "kept"]
 
@@ -26,7 +26,7 @@ def blind(made, system):
 
 def ends(curves, system="A", collection="d"):
     """Steps, rise, score at the start and of the kept weights."""
-    return ending(curves.query("system == @system and collection == @collection"))[ENDING].tolist()
+    return endings(Results(tables={"learning": curves})).loc[(system, collection), ENDING].tolist()
 
 
 def test_the_rise_of_the_last_fifth_is_over_all_that_was_before():
