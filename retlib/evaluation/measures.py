@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import sha256
-from pathlib import Path
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from scipy import special  # scipy.stats has the same functions, and takes a sec
 from retlib.core import cache
 from retlib.core.errors import DataError, SettingError, require
 from retlib.data.collection import Collection
+from retlib.data.text import words
+from retlib.retrieval.lexical import BM25
 from retlib.retrieval.runs import places
 
 VALUES = 1  # version of what `evaluate` computes
@@ -40,11 +42,10 @@ def evaluate_once(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[str
     """Return what `evaluate` does, which is kept: a page that runs again evaluates nothing."""
     hashes = [pd.util.hash_pandas_object(each, index=False).to_numpy().tobytes() for each in (run, qrels)]
     settings = {"frames": [sha256(each).hexdigest() for each in hashes], "measures": list(measures)}
-
-    def make(folder: Path) -> None:
-        evaluate(run, qrels, measures).to_parquet(folder / "values.parquet")
-
-    return pd.read_parquet(cache.artefact("values", VALUES, settings, make) / "values.parquet")
+    folder = cache.artefact(
+        "values", VALUES, settings, lambda made: evaluate(run, qrels, measures).to_parquet(made / "values.parquet")
+    )
+    return pd.read_parquet(folder / "values.parquet")
 
 
 def _measured(run: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence) -> dict[str, pd.Series]:
@@ -214,10 +215,8 @@ def rows_precision(queries: np.ndarray, documents: np.ndarray, groups: np.ndarra
 
 
 def rows_reciprocal_rank(scores: np.ndarray, hits: np.ndarray) -> float:
-    """Return the mean over rows of candidates, (Q, n), of 1 / rank of the first hit; 0 for a row without one.
-
-    Ties and scores that are no numbers count against the model: equal scores are no ranking.
-    """
+    """Return the mean over rows of candidates, (Q, n), of 1 / rank of the first hit; 0 for a row without one."""
+    # Ties and scores that are no numbers count against the model: equal scores are no ranking.
     best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
     ranks = 1 + (~(scores < best) & ~hits).sum(axis=1)
     return float(np.where(hits.any(axis=1), 1 / ranks, 0).mean())
@@ -228,3 +227,40 @@ def held_out(collection: Collection, split: str) -> tuple[pd.DataFrame, pd.DataF
     queries, qrels = collection.split(split), collection.judgments(split)
     require(len(queries) > 0, f"collection {collection.name!r} has no {split} queries", DataError)
     return queries, qrels
+
+
+def round_trip(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
+    """Return whether BM25, with its default settings, finds a query's own passage first: a filter for `generated`.
+
+    `generated` has columns `passage_id` and `query`; `passages` is id to text. `DataError` for another passage's query.
+    """
+    own = passages.index.get_indexer(generated["passage_id"])
+    others = generated["passage_id"][own < 0][:1].tolist()
+    require(not others, f"a query is of passage {others}, which is not among the passages", DataError)
+    _, rows = BM25().fit(passages.tolist()).search(generated["query"].tolist(), 1)
+    return pd.Series(rows[:, 0] == own, index=generated.index, name="round trip")
+
+
+def query_statistics(generated: pd.DataFrame, passages: pd.Series) -> pd.Series:
+    """Return what a decoding gives, in numbers (Liang 2020, Table 5 has the pairs); arguments as in `round_trip`.
+
+    `queries` counts different ones. `distinct-1` and `distinct-2` (Li et al. 2016) are the shares of different words
+    and pairs of neighbouring words in a passage's queries, as means over passages. `overlap` is the share of a query's
+    words that stand in its passage, and `round trip` that of the queries for which `round_trip` holds.
+    """
+    require(len(generated) > 0, "there is no query to measure", DataError)
+    leads_home, queries = round_trip(generated, passages), [words(query) for query in generated["query"]]
+    own = passages.index.get_indexer(generated["passage_id"])
+    texts = {row: set(words(passages.iloc[row])) for row in np.unique(own)}
+    shares = [np.mean([word in texts[row] for word in query]) for row, query in zip(own, queries, strict=True) if query]
+
+    def distinct(grams: list[list]) -> float:
+        passages = (list(chain.from_iterable(each)) for _, each in pd.Series(grams).groupby(own))
+        return pd.Series([len(set(each)) / len(each) for each in passages if each], dtype=float).mean()
+
+    return pd.Series({
+        "passages": len(passages), "pairs": len(generated), "queries": generated["query"].nunique(),
+        "pairs per passage": len(generated) / len(passages), "words per query": np.mean([*map(len, queries)]),
+        "distinct-1": distinct(queries), "distinct-2": distinct([list(pairwise(query)) for query in queries]),
+        "overlap": np.mean(shares) if shares else np.nan, "round trip": leads_home.mean(),
+    })  # fmt: skip

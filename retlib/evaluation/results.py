@@ -1,12 +1,9 @@
 """Recorded results of every chapter: rows with their provenance, per-query values, curves and tables.
 
-An experiment's results are a folder of Parquet files, small enough to be committed:
-
-- ``rows.parquet``: a row for each system, collection, split, measure and seed;
-- ``queries/<collection>.<split>.<measure>.parquet``: per-query values, a column for each system and seed;
-- ``tables/<name>.parquet``: what a figure or table of the page needs besides.
-
-The reader's own run lies under the build folder, the published one under ``data/reference``; they are never mixed.
+An experiment has a folder of Parquet files, small enough to be committed: ``rows.parquet`` (a row for each system,
+collection, split, measure and seed), ``queries/<collection>.<split>.<measure>.parquet`` (a column for each system and
+seed) and ``tables/<name>.parquet`` (what a figure or table of the page needs besides). The reader's own run lies under
+the build folder, the published one under ``data/reference``; they are never mixed.
 """
 
 import json

@@ -43,7 +43,7 @@ def _scores(rows: Results, system: str, collection: str, measure: str) -> tuple[
 def _logarithm(column: str, rows: Results, system: str, collection: str, measure: str) -> tuple[pd.DataFrame, None]:
     lines = rows.lines(system, collection).query("measure == @measure").reindex(columns=["seed", column])
     values = lines.dropna().drop_duplicates("seed").set_index("seed").sort_index().astype(float)
-    require(len(values) > 1, f"{system!r} needs two seeds with recorded {column} of {measure!r}", DataError)
+    require(len(values) > 1, f"a ratio takes two seeds with {column}: {system!r} has {len(values)}", DataError)
     require(bool((values > 0).all(axis=None)), f"{system!r} has no logarithm of {measure!r}", DataError)
     return np.log(values), None
 

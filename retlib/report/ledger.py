@@ -1,10 +1,9 @@
 """Claims: what a chapter declares of its recorded rows, the gate, and the verdicts over a paper (all that have claims).
 
-A chapter declares its claims beside its systems, as contrasts. Its cell reads recorded rows alone, so that it says the
-same without data, and records the table `claims`: a line for each contrast, without a verdict. The gate closes
-contrasts of systems that do not work, or that the measure does not tell apart. The ledger reads the tables of all
-chapters of a paper, and corrects, over all of them, each contrast's one-sided p-values for its claim and against it,
-and the one for no effect of as much as a point. It knows no claim by name.
+A chapter declares its claims beside its systems, as contrasts. Its cell reads recorded rows alone, and records the
+table `claims`: a line for each contrast, without a verdict. The gate closes contrasts of systems that do not work, or
+that the measure does not tell apart. The ledger reads the tables of a paper's chapters, and corrects over them each
+contrast's one-sided p-values for its claim and against it, and the one for no effect of as much as a point.
 
 A claim *holds* if every contrast speaks for it (the largest p-value is under 0.05 after Holm's correction over the
 claims of the paper). The test goes *against* it if one contrast does, corrected over all contrasts of the paper; a
@@ -313,9 +312,6 @@ def _decide(speaks: set[str]) -> str:
     if NO_EFFECT in speaks and HOLDS not in speaks:
         return NO_EFFECT
     return HOLDS if speaks == {HOLDS} else INCONCLUSIVE
-
-
-# --- one contrast, for tables and figures ------------------------------------------------------------
 
 
 def is_seen(condition: Any) -> bool:

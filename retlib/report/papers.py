@@ -72,9 +72,6 @@ def table_lines(paper: str, artefact: str) -> pd.DataFrame:
     return papers_table("tables").query("paper == @paper and artefact == @artefact").reset_index(drop=True)
 
 
-# --- ours beside theirs ------------------------------------------------------------------------------
-
-
 def paper_numbers(paper: str) -> pd.DataFrame:
     """Return the lines of tables.csv on a paper, with what of ours stands for the same method, "" where nothing does.
 

@@ -108,9 +108,6 @@ def p_text(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"< {LEVEL}" if LEVEL - 0.0005 <= value < LEVEL else f"{value:.3f}"
 
 
-# --- queries one by one (chapter 52) -------------------------------------------------------------------
-
-
 def overlap(collection: Collection) -> pd.DataFrame:
     """Return the lexical overlap of each test query with its relevant documents.
 
@@ -171,8 +168,6 @@ def outcomes(results: Results, collection: str, measure: str, rival: str) -> pd.
     return pd.DataFrame(rows, columns=columns).sort_values("effect", ascending=False, kind="stable", ignore_index=True)
 
 
-# --- a reader's own run beside the published results (the command `verify`) ---------------------------
-
 # Compared are means over seeds of measures, in points of 100; times, sizes and counts depend on the machine. Rows of
 # other data or settings are no rerun and are told apart.
 
@@ -213,9 +208,6 @@ def _rows(profile: str, source: str) -> pd.DataFrame:
     rows = rows[rows["measure"].str.fullmatch(r"\S+@\d+")]  # of ranked lists, and no time, size or count
     # A copy of a file may differ in bytes from the release and still give the same collection.
     return rows.assign(data=rows["data"].map(lambda data: json.loads(data)["fingerprint"]))
-
-
-# --- HTML ------------------------------------------------------------------------------------------
 
 
 def as_html(table: pd.DataFrame, markup: Sequence[str] = (), wrapped: bool = False) -> str:
@@ -264,9 +256,6 @@ def as_page(table: pd.DataFrame, anchors: Sequence[str] = (), markup: Sequence[s
 def link(address: str, text: str) -> str:
     """HTML of a link, for the columns of `as_page` that are markup."""
     return f'<a href="{escape(address)}">{escape(text)}</a>'
-
-
-# --- claims and their verdicts -----------------------------------------------------------------------
 
 
 def chapter_claims(table: pd.DataFrame) -> HTML:

@@ -11,7 +11,7 @@ from retlib.core.errors import DataError, require, require_one_of, short_repr
 from retlib.data import datasets
 from retlib.data.articles import OutOfTarget
 from retlib.data.collection import SPLITS, Collection, hash_position, subsample, with_distractors
-from retlib.evaluation import query_measures
+from retlib.evaluation import measures
 from retlib.models.generator import Decoding
 from retlib.studies.experiment import ArticlesName, CollectionName, Experiment, NonEmpty, Positive, TwoOrMore, validator
 from retlib.systems.query_generation import QueryGenerator
@@ -133,11 +133,11 @@ def panels(
 
 
 def record_statistics(experiment: Experiment, panels: Sequence[Panel]) -> pd.DataFrame:
-    """Record and return `query_measures.statistics` of what each writer writes with each seed, and of real queries."""
+    """Record and return `measures.query_statistics` of what each writer writes with each seed, and of real queries."""
     rows = []
     for target, texts, written in panels:
         for (name, seed), queries in written.items():
-            statistics = query_measures.statistics(queries, texts)
+            statistics = measures.query_statistics(queries, texts)
             rows.append({"target": target, "by": name, "seed": seed, **statistics})
             for measure, value in statistics.items():
                 experiment.record(name, target, measure, value, seed, "train")
@@ -153,7 +153,7 @@ def examples(panels: Sequence[Panel], by: str, shown: int, seed: int, quoted: Se
     rows = []
     for target, texts, written in (each for each in panels if not quoted or each.target in quoted):
         own = {name: queries for (name, each), queries in written.items() if each == seed and name != REAL}
-        hits = {name: query_measures.round_trip(queries, texts) for name, queries in own.items()}
+        hits = {name: measures.round_trip(queries, texts) for name, queries in own.items()}
         rate = hits[by].groupby(own[by]["passage_id"]).mean()
         order = sorted(rate.index, key=lambda name: (-rate[name], hash_position(name)))
         marks = {name: each.map({True: "✓ ", False: "✗ "}) for name, each in hits.items()}

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from retlib.core.errors import DataError
-from retlib.evaluation.query_measures import round_trip, statistics
+from retlib.evaluation.measures import query_statistics as statistics
+from retlib.evaluation.measures import round_trip
 
 PASSAGES = pd.Series({
     "x": "the bicycle has a tyre and a chain",
