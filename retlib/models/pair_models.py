@@ -139,7 +139,7 @@ class PairModel(Trained):
         scores = np.empty(len(queries), dtype=np.float32)
         order = np.argsort(queries.lengths + documents.lengths, kind="stable")  # like lengths need little padding
         with runtime.autocast("bfloat16"):
-            for rows in np.split(order, range(BLOCK, len(order), BLOCK)):
+            for rows in filter(len, np.split(order, range(BLOCK, len(order), BLOCK))):
                 scores[rows] = self.model(queries.take(rows), documents.take(rows))[:, 0].float().cpu().numpy()
         return scores
 

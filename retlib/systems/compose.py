@@ -277,7 +277,7 @@ def _pair_scores(model: PairModel, collection: Collection, queries: pd.DataFrame
     def make() -> dict[str, np.ndarray]:
         scores, texts = np.full(rows.shape, -np.inf, dtype=np.float32), model.tokenize(queries["text"])
         documents = (read.fresh if len(queries) == 1 else read.block)(rows[query, place])
-        scores[query, place] = model.scores(texts.take(query), documents) if len(query) else 0.0
+        scores[query, place] = model.scores(texts.take(query), documents)
         return {"scores": scores}
 
     lists = cache.key([queries["text"].tolist(), rows.tolist()])

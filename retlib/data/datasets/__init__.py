@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from retlib.core.errors import DataError, require
-from retlib.core.registry import Registry
+from retlib.core.registry import Registry, source
 from retlib.data.collection import Article, Collection
 from retlib.data.datasets import catalogue, own
 from retlib.data.text import running_text
@@ -85,12 +85,14 @@ def _streamed(name: str, read: Callable[[], Iterator]) -> Iterator:
 
 
 def provenance(name: str) -> dict[str, str]:
-    """Return what makes the articles called `name`, for addresses: their files, packages, collection or source."""
+    """Return what makes the articles called `name`, for addresses: their reader, and files, packages or collection."""
+    if corpus := own.find(name):
+        return {"source": source(own), **corpus.provenance}
+    if name in pydocs.SLICES:
+        return {"source": source(pydocs), **pydocs.provenance(name)}
     if name in ARTICLES.names():
-        files = pydocs.provenance if name in pydocs.SLICES else catalogue.provenance
-        return {"source": ARTICLES.source(name), **files(name)}
-    corpus = own.find(name)
-    return corpus.provenance if corpus else {name: load(name).fingerprint}
+        return {"source": ARTICLES.source(name), **catalogue.provenance(name)}
+    return {name: load(name).fingerprint}
 
 
 from retlib.data.datasets import pydocs, released  # noqa: E402, F401 - they register what they read

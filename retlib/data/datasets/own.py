@@ -67,7 +67,7 @@ class Corpus:
         unique = _of_first_split(answered, answered["text"].str.casefold()).rename_axis("query_id")
         judged = first.loc[first["query_id"].isin(unique.index), QRELS].reset_index(drop=True)
         every = judged if files is None else with_copies(judged, documents)
-        split_queries, made = with_splits(unique)
+        all_queries, made = with_splits(unique)
         words = documents["text"].str.count(r"\S+")
         facts = {
             "documents": len(documents),
@@ -84,8 +84,7 @@ class Corpus:
             **made,
             **(files or {}),
         }
-        documents = documents.rename_axis("doc_id")
-        found = Collection(self.name, documents, split_queries, every, provenance=self.provenance, facts=facts)
+        found = Collection(self.name, documents.rename_axis("doc_id"), all_queries, every, None, self.provenance, facts)
         facts["questions that are documents"] = len(found.own_documents)
         if move := found.copy_bound():
             facts["points that unjudged copies can move a mean by"] = round(move, 1)

@@ -9,7 +9,6 @@ import importlib.metadata
 import inspect
 import os
 import pkgutil
-import platform
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from platform import python_version
 from types import ModuleType
 
 import numpy as np
@@ -325,8 +325,7 @@ def save(slice_name: str, folder: str) -> None:
 
 def provenance(name: str) -> dict[str, str]:
     """Return what the articles called `name` are read from: packages with their versions."""
-    python = platform.python_version()
-    return {package: python if package == "python" else importlib.metadata.version(package) for package in SLICES[name]}
+    return {each: python_version() if each == "python" else importlib.metadata.version(each) for each in SLICES[name]}
 
 
 @cache
@@ -343,7 +342,7 @@ def tables(slice_name: str) -> dict[str, pd.DataFrame]:
 
     here = Path(__file__)
     files = here, *(here.parents[1] / f"{name}.py" for name in ("collection", "passages", "text"))
-    settings = {"slice": slice_name, "versions": provenance(slice_name), "python": platform.python_version()}
+    settings = {"slice": slice_name, "versions": provenance(slice_name), "python": python_version()}
     folder = artefact("pydocs", VERSION, {**settings, "sources": [*map(checksum, files)]}, make)
     return {file.stem: pd.read_parquet(file) for file in sorted(folder.glob("*.parquet"))}
 
