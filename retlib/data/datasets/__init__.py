@@ -91,8 +91,8 @@ def provenance(name: str) -> dict[str, str]:
     if name in pydocs.SLICES:
         return {"source": source(pydocs), **pydocs.provenance(name)}
     if name in ARTICLES.names():
-        return {"source": ARTICLES.source(name), **catalogue.provenance(name)}
+        return {"source": ARTICLES.source(name) + source(released), **catalogue.provenance(name)}
     return {name: load(name).fingerprint}
 
 
-from retlib.data.datasets import pydocs, released  # noqa: E402, F401 - they register what they read
+from retlib.data.datasets import pydocs, released  # noqa: E402 - they register what they read
