@@ -44,9 +44,9 @@ class Registry:
             require_one_of(f"what a {self.kind} says of itself", fact, self._facts)
 
         def add(thing: Any) -> Any:
-            old = self._things.get(name, thing)
+            old, in_cell = self._things.get(name, thing), thing.__module__ == "__main__"
             wrong = f"{self.kind} {name!r} is there already, in {old.__module__}: choose another name"
-            require(old.__module__ == thing.__module__, wrong)
+            require(old.__module__ == thing.__module__ and (in_cell or old.__qualname__ == thing.__qualname__), wrong)
             for fact, value in {**self._facts, **facts}.items():
                 setattr(thing, fact, value)
             self._things[name] = thing

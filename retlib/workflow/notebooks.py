@@ -70,13 +70,12 @@ class Sweep(Settings):
 def pages(root: Path) -> dict[str, Page]:
     """Return the book's pages by name, in order: of notebooks, and of templates, as ``papers.yaml`` asks."""
     book = {name: Page(root / "notebooks" / f"{name}.ipynb") for name in names(root)}
-    for paper in papers(root).values():
+    for key, paper in papers(root).items():
         for chapter in paper.chapters:
-            require_one_of(f"a chapter of {paper.key} in papers.yaml", chapter, names(root))
+            require_one_of(f"a chapter of {key} in papers.yaml", chapter, names(root))
         for template, name in paper.pages.items():
-            words = {"note": "", "tables_note": "", **vars(paper), **paper.notes, **paper.pages, "paper": paper.key}
-            notebook = root / "notebooks" / f"{template}.ipynb"
-            book[name] = Page(notebook, {"paper": paper.key}, tuple(paper.chapters), words)
+            words = {"note": "", "tables_note": "", **vars(paper), **paper.notes, **paper.pages, "paper": key}
+            book[name] = Page(root / "notebooks" / f"{template}.ipynb", {"paper": key}, tuple(paper.chapters), words)
     return dict(sorted(book.items()))
 
 
@@ -85,6 +84,8 @@ def plan(root: Path, profile: str, seeds: Sequence[int] = ()) -> dict[str, Page]
     require_one_of("PROFILE", profile, profiles(root))
     entries, book, plans = settings(root, profile), pages(root), {}
     if others := entries.pop("others", None):
+        whole = [each for each in profiles(root) if "others" not in settings(root, each)]
+        require_one_of(f"others in {profile}.yaml", others, whole)
         plans = {name: _drawn(root, others, name, page) for name, page in plan(root, others).items()}
     claims = pd.read_csv(root / "data" / "papers" / "claims.csv", keep_default_na=False)
     for name in sorted({*entries} if plans else {*entries, *book}):
@@ -95,9 +96,8 @@ def plan(root: Path, profile: str, seeds: Sequence[int] = ()) -> dict[str, Page]
         except (TypeError, ValueError) as error:
             raise SettingError(f"{place}: {error}") from error
         given = {**page.parameters, **entry.parameters, "profile": profile}
-        if seeds:
-            further = {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
-            given |= {**further, "seeds": list(seeds)}
+        further = {each: type(value)() for each, value in defaults.items() if each.endswith("_seeds")}
+        given |= {**further, "seeds": list(seeds)} if seeds else {}
         for parameter in given:
             require_one_of(f"a parameter of {place}", parameter, defaults)
         for need in entry.needs:

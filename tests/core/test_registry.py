@@ -134,7 +134,7 @@ def test_a_name_is_one_thing_s_and_a_thing_says_what_is_asked():
     found.register("a", scaled=False)(first)
     assert found.source("a") != before
     for wrong, named in (
-        (lambda: found.register("a")(Registry), "'a'"),
+        (lambda: found.register("a")(other), "'a'"),
         (lambda: found.get("c", "given"), "given = 'c'.* a, b, elsewhere"),
         (lambda: found.get(["a"]), "loss"),
         (lambda: found.register("c", scale=False), "scaled"),
