@@ -261,7 +261,7 @@ def verdicts(paper: str, profile: str, source: str | None = None) -> pd.DataFram
     fidelity = collections(paper, profile)["fidelity"]
     for claim in claims.to_dict("records"):
         name, of_claim = claim["id"], lines[lines["claim"] == claim["id"]]
-        why = f"not run at profile {profile}" if claim["chapter"] else "its part of the book is not written yet"
+        why = f"not tested at profile {profile}" if claim["chapter"] else "its part of the book is not written yet"
         verdict = _judge(of_claim, *corrected, notes.get(name, {}), fidelity) if len(of_claim) else {"reason": why}
         rows.append(claim | UNTESTED | verdict)
     return pd.DataFrame(rows)

@@ -142,7 +142,7 @@ class Sampler(ABC):
     """What the samplers have in common; `clock` has the seconds of the parts of its work.
 
     One that wants to see what a step encoded has ``after(batch, queries, documents)``, called with both sides'
-    encodings, detached.
+    encodings, detached; the batch's own `vectors` are the last of the documents.
     """
 
     def __init__(self, inputs: Inputs) -> None:

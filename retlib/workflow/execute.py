@@ -82,8 +82,6 @@ def fill(cells: Iterable[dict], words: Mapping[str, Any]) -> None:
 def run_cells(notebook: Path, without: Collection[str] = ("parameters", "answer"), **parameters: Any) -> dict[str, Any]:
     """Run a notebook's cells here, but those with some tags, and display nothing; return its globals."""
     names = {"__name__": "__main__", **notebook_files.default_parameters(notebook), **parameters}
-    if str(notebook.parent) not in sys.path:  # beside it stands what it alone needs
-        sys.path.append(str(notebook.parent))
     with mock.patch("IPython.display.display", lambda *_, **__: None) as names["display"]:
         for cell in notebook_files.cells(notebook):
             if cell["cell_type"] == "code" and not {*without} & {*cell["metadata"].get("tags", ())}:

@@ -2,15 +2,16 @@
 
 import json
 
-import advice
 import numpy as np
 import pytest
-from advice import Advice
 from recorded import put
 
 from retlib.core.errors import DataError
 from retlib.evaluation.results import Results
 from retlib.report import tables
+
+import advice
+from advice import Advice
 
 COUNT = 40
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import leaderboard
 import pandas as pd
 import pytest
 from recorded import put
@@ -15,6 +14,8 @@ from retlib.retrieval.lexical import BM25
 from retlib.systems.compose import Lexical
 from retlib.systems.system import Stage, System, Target
 from retlib.systems.training_data import LabelledPairs, Labels
+
+import leaderboard
 
 
 def test_every_method_tries_as_many_settings():

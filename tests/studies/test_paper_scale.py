@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import paper_scale
 import pytest
-from paper_scale import Work
 
 from retlib.evaluation import results
 from retlib.report import tables
+
+import paper_scale
+from paper_scale import Work
 
 SMALL = Work("1", "x", layers=2, width=64, vocabulary=10, lengths=(3, 5), examples=7, batch=4)
 

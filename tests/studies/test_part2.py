@@ -2,10 +2,8 @@
 
 from itertools import product
 
-import open_domain
 import pandas as pd
 import pytest
-import reqa
 from recorded import put
 
 from retlib.core import runtime
@@ -23,6 +21,9 @@ from retlib.studies.study import Study
 from retlib.systems.compose import Lexical
 from retlib.systems.system import Stage, System
 from retlib.systems.training_data import Labels
+
+import open_domain
+import reqa
 
 RECIPE = LabelShares(articles="pydocs-smoke", vocabulary=300, width=64, dimension=16, query_length=12,
                      document_length=24, pretraining_steps=2, pretraining_batch=8)  # fmt: skip

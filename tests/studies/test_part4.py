@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import part4_pages
 import pytest
-import training_dynamics
 from words import SMALL, UNITS, make_collection
 
 from retlib.core import runtime
@@ -26,6 +25,8 @@ from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
 from retlib.training.dynamics import Watching
 from retlib.workflow import notebooks
+
+import training_dynamics
 
 SHORT = {"steps": 4, "batch_size": 16, "learning_rate": 0.01, "keep": "last"}
 WARM = System(SMALL, UNITS) + Stage(data=Labels(), **SHORT)

@@ -2,9 +2,7 @@
 
 import pandas as pd
 import pytest
-import search_demo
 from bs4 import BeautifulSoup
-from search_demo import SearchDemo, marked, shaded, side_by_side
 from words import SMALL, UNITS, WORDS
 
 from retlib.core.errors import SettingError
@@ -13,6 +11,9 @@ from retlib.retrieval.lexical import BM25
 from retlib.systems.compose import Lexical
 from retlib.systems.system import Stage, System, Target, fit
 from retlib.systems.training_data import Labels
+
+import search_demo
+from search_demo import SearchDemo, marked, shaded, side_by_side
 
 NEURAL = "BM25 Neg"
 

@@ -7,8 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import training_time
-from training_time import ANCE, BEST, LTRE, NEVER, NO_GAIN, OURS, PAPERS, RATIOS, REACHED, SECONDS, TimedIndex
 from words import PAGES, SMALL, UNITS, make_collection
 
 from retlib.core.errors import DataError
@@ -18,6 +16,9 @@ from retlib.evaluation.measures import evaluate
 from retlib.studies.experiment import Experiment
 from retlib.systems.system import Stage, System, Target, fit, stage_seed
 from retlib.systems.training_data import Labels
+
+import training_time
+from training_time import ANCE, BEST, LTRE, NEVER, NO_GAIN, OURS, PAPERS, RATIOS, REACHED, SECONDS, TimedIndex
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 from functools import cache
 
 import pages
-import paper_scale
 import part3_pages
 import part4_pages
 import pytest
@@ -25,6 +24,8 @@ from retlib.systems.query_generation import QueryGenerator
 from retlib.systems.system import System
 from retlib.training.trainer import OPTIMIZERS
 from retlib.workflow import notebooks
+
+import paper_scale
 
 ROOT = runtime.root()
 SETTINGS = papers_table("settings").set_index(["paper", "component", "setting"])["value"]

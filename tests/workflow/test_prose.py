@@ -57,8 +57,9 @@ def test_a_command_of_papermill_gives_parameters_that_the_notebook_takes(command
 
 @pytest.mark.slow
 def test_papermill_runs_a_notebook(tmp_path, own_build):
+    """One beside which stands a module of its own."""
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
-    done = call(PAPERMILL[0], tmp_path, RETLIB_BUILD=str(own_build))
+    done = call(next(each for each in PAPERMILL if "reqa" in each), tmp_path, RETLIB_BUILD=str(own_build))
     assert done.returncode == 0, done.stdout
 
 
