@@ -4,5 +4,4 @@ import sys
 
 from retlib.core import runtime
 
-# Where the modules of single pages stand, wherever a notebook is run.
-sys.path.append(str(runtime.root() / "notebooks"))
+sys.path.append(str(runtime.root() / "notebooks"))  # where the modules of single pages stand

@@ -42,11 +42,6 @@ class History:
     def seconds(self) -> float:
         return self.evaluations[-1]["seconds"]
 
-    @property
-    def timed(self) -> pd.Series:
-        """Seconds by part, the optimizer's among them."""
-        return pd.Series({**self.parts, "optimizer": self.seconds - sum(self.parts.values())}, name="seconds")
-
     def cost(self, keep: str) -> Cost:
         """Return the cost of a training that keeps its `best` or `last` weights, and of what came before."""
         step = self.best_step if keep == "best" else self.evaluations[-1]["step"]

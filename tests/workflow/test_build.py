@@ -109,9 +109,9 @@ def test_no_page_shows_an_error_a_warning_or_a_path_of_this_machine(pages, build
 def test_the_reference_shows_what_docstrings_say_with_sources_and_no_default_of_this_machine(pages):
     reference = [page.article for path, page in pages.items() if "api" in path.parts]
     assert len(reference) == 10 and str(ROOT) not in "".join(article.get_text() for article in reference)
-    core = pages[Path("book", "api", "core.html")].article
-    assert "Seconds by part" in core.get_text()  # of a property
-    assert core.select("a[href*='_modules/retlib/core/history']")
+    evaluation = pages[Path("book", "api", "evaluation.html")].article
+    assert "All rows, in the order" in evaluation.get_text()  # of a property
+    assert evaluation.select("a[href*='_modules/retlib/evaluation/results']")
 
 
 def test_links_within_the_book_lead_somewhere(pages):
