@@ -5,7 +5,6 @@ A new source is a function without arguments under a decorator:
 >>> import pandas as pd
 >>> from retlib.data.collection import Collection
 >>> from retlib.data.datasets import register
->>>
 >>> @register("my-corpus")
 ... def load_my_corpus() -> Collection:
 ...     documents = pd.read_csv("documents.csv", dtype=str, index_col="doc_id")
@@ -13,8 +12,9 @@ A new source is a function without arguments under a decorator:
 ...     qrels = pd.read_csv("qrels.csv", dtype={"query_id": str, "doc_id": str})
 ...     return Collection("my-corpus", documents, queries, qrels)
 
-The queries' `split` is train, dev or test. From then on its name is valid wherever a collection is named; a cell that
-runs again replaces it. What this folder reads from files has a card in `data/catalogue.yaml` that says whence they are.
+Documents and queries have `text`, queries a `split` (train, dev or test), qrels `relevance`; paths of a notebook begin
+in its folder. From then on its name is valid wherever a collection is named; a cell that runs again replaces it. What
+this folder reads from files has a card in `data/catalogue.yaml` that says whence they are.
 
 `register_articles` takes a function that yields each page as an `Article` (for pre-training); else the documents of a
 collection are its articles. `register_text` takes one that yields the sentences of a bulk text (for word vectors,
