@@ -153,8 +153,8 @@ def environment() -> dict[str, str | int | float]:
 
 def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size if sys.platform == "darwin" else 1024 * size  # macOS counts bytes, Linux kilobytes
+    # macOS counts bytes, Linux kilobytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class Stopwatch:

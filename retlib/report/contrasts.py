@@ -33,6 +33,7 @@ class Kind(NamedTuple):
     read: Callable[[Results, str, str, str], tuple[pd.DataFrame, pd.Series | None]]
     rows: str  # what they are; "" of a ratio
     gate: bool = True  # whether trainings must have come to rest
+    by_question: bool = False  # whether they are the recorded values of ranked lists
     ratio: bool = False  # whether they are logarithms in one column, and rows are seeds
 
 
@@ -48,7 +49,7 @@ def _logarithm(column: str, rows: Results, system: str, collection: str, measure
     return np.log(values), None
 
 
-QUESTIONS = Kind(_scores, "questions")  # the recorded values of ranked lists
+QUESTIONS = Kind(_scores, "questions", by_question=True)
 LOG_VALUE = Kind(partial(_logarithm, "value"), "", gate=False, ratio=True)
 LOG_STEPS = Kind(partial(_logarithm, "steps"), "", ratio=True)  # training steps to the weights that were kept
 
@@ -150,11 +151,11 @@ def test(contrast: Contrast) -> dict[str, Any]:
     if contrast.margin is None and not (contrast.constant or contrast.rises or kind.ratio) and low <= 0 <= high:
         paper = EQUIVALENCE_MARGIN if contrast.paper is None else abs(contrast.paper)
         p_none = compared.p_equivalent(min(EQUIVALENCE_MARGIN, paper))
-    trained = [each for each in values if kind != QUESTIONS or each[0].rows.trained(each[0].system, each[0].measure)]
-    counts, closed = [compared.seeds] if kind.ratio else [seeds for _, seeds, _ in trained], ""
-    if kind == QUESTIONS and min(mean for *_, mean in values) >= CEILING:
+    trained = [n for term, n, _ in values if not kind.by_question or term.rows.trained(term.system, term.measure)]
+    counts, closed = [compared.seeds] if kind.ratio else trained, ""
+    if kind.by_question and min(mean for *_, mean in values) >= CEILING:
         closed = f"no comparison: all sides are at the measure's ceiling ({CEILING:g} points and more)"
-    elif kind == QUESTIONS and compared.effect == 0 and compared.by_query[0] == 0:
+    elif kind.by_question and compared.effect == 0 and compared.by_query[0] == 0:
         closed = "no comparison: all differences are 0"
     means = [np.mean([mean for other, _, mean in values if other is term]) for term in contrast.terms]
     return {
@@ -179,7 +180,7 @@ def _compared(contrast: Contrast) -> tuple[Comparison, list[tuple[Term, int, flo
         compared.append(compare(total, clusters[0]))  # `average` divides by the number of samples
     # The variance over seeds is from all systems of each chapter; one model answers all collections of a term.
     for term in contrast.terms:
-        if term.kind == QUESTIONS:
+        if term.kind.by_question:
             together[term.rows, term.collections, term.measure].append((term.weight, term.system))
     seeds = max(part.seeds for part in compared)
     pooled = (rows.pooled(each, on, measure, seeds) for (rows, on, measure), each in together.items())
@@ -191,7 +192,6 @@ def _compared(contrast: Contrast) -> tuple[Comparison, list[tuple[Term, int, flo
 
 
 # --- training curves (chapter 41; Zhan 2020, section 6.1) --------------------------------------------
-
 # The table ``curves`` of a chapter has a value for each system, seed, step and measure, and ``intervals`` the steps
 # between the refreshes of a system's lists. At a step all systems are measured on the same training questions, so that
 # a step is what a question is to ranked lists. Steps depend on those before, and count by blocks of consecutive ones.

@@ -126,7 +126,7 @@ class Claims:
             require(rows, f"not run yet at profile {self.profile}: chapter {chapter} would do it", DataError)
             missing = f"not run yet: chapter {chapter} would record {term.measure} of {term.system}"
             systems = rows.systems(term.collections[0], "test", term.measure)
-            require(term.kind != QUESTIONS or term.system in systems, missing, DataError)
+            require(not term.kind.by_question or term.system in systems, missing, DataError)
 
     def _line(self, role: str, contrast: Contrast) -> dict[str, Any]:
         line, terms, margin = test(contrast), contrast.terms, contrast.margin or 0.0
